@@ -555,7 +555,8 @@ export class Client<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoo
   #receive(message: DecodedMessage): void {
     if (message.t === 'error') this.#refused(message)
     else if (message.t === 'rooms' || message.t === 'found') this.#requests.receive(message)
-    else if ('room_id' in message && message.t !== 'room') this.#seats.get(message.room_id)?.receive(message)
+    else if ('room_id' in message && message.t !== 'room' && message.t !== 'spectators')
+      this.#seats.get(message.room_id)?.receive(message)
   }
 
   #refused(frame: Extract<DecodedMessage, { t: 'error' }>): void {

@@ -247,6 +247,12 @@ export const RoomPage = v.object({
         max_players: v.exactOptional(
           described(v.nullable(v.number()), 'With type: maximum number of players. null: no limit.'),
         ),
+        spectators: v.exactOptional(
+          described(
+            v.number(),
+            'With type: number of spectators, at most 10 s old. Absent: its type has no spectators.',
+          ),
+        ),
         reserved: v.exactOptional(
           described(v.number(), 'With type: seats that are reserved for players who have not joined.'),
         ),
@@ -340,6 +346,7 @@ export const RoomView = v.pipe(
         member_id: v.string(),
         sub: v.nullable(v.string()),
         connected: v.boolean(),
+        spectator: v.boolean(),
         data: v.nullable(v.record(v.string(), v.unknown())),
       }),
     ),

@@ -15,7 +15,9 @@ export interface RoomDescription {
   readonly checksum: number
   /** All members, in the order they joined. */
   readonly members: readonly MemberDescription[]
+  /** Number of members: players and spectators. */
   readonly member_count: number
+  readonly spectator_count: number
   /** Reserved seats of players who are not members. */
   readonly reservations: readonly { readonly sub: string; readonly expires_at: string }[]
   /** Number of members with a connection. */
@@ -50,6 +52,7 @@ export interface MemberDescription {
   readonly sub: string | null
   /** True if the member has a connection. A seat stays for a while without one. */
   readonly connected: boolean
+  readonly spectator: boolean
   /** The node with the member's connection, or with its latest one. */
   readonly node_id: string
   /** Layers of the member, its own layer first. Absent: the room has no hidden layers. */

@@ -148,6 +148,8 @@ export type ToOwner = { readonly room: RoomAddress; readonly member_id: string }
       readonly rejoin?: boolean
       /** False: the join does not create a room. If there is none, it is refused with `room_not_found`. */
       readonly create?: false
+      /** True: the client joins as a spectator. `create` is false then. */
+      readonly watch?: boolean
       /** Code by which the client joins. If the room has another code, the join is refused with `room_not_found`. */
       readonly code?: string
       /** True if the client supports the feature `layers`. */
@@ -332,6 +334,8 @@ type EdgeMessage =
        */
       readonly leaving?: readonly string[] | undefined
     }
+  /** The number of spectators in the room has changed. Goes to every attached member at the edge. */
+  | { readonly kind: 'spectators'; readonly frames: Frames }
   /** Answer to `resync`: a `state.resync` frame, preceded by a `layer.state` for each hidden layer of the member. */
   | { readonly kind: 'state'; readonly member_id: string; readonly seq: number; readonly state: Frames }
   /**

@@ -314,10 +314,11 @@ export class ClientProtocol implements ConnectionListener {
 
   #join(session: Session, request: Join, isBlocked: boolean): void {
     const { edge, finding } = this.#context
-    const { request_id: requestId, room_type: roomType, options } = request
+    const { request_id: requestId, room_type: roomType, options, watch } = request
     const room = roomAddress(session.projectId, roomType, options.key ?? 'default')
     const roomId = roomIdOf(room)
-    finding.joins(session, roomId)
+    // A spectator does not take the seat that was promised to its player.
+    if (!watch) finding.joins(session, roomId)
     const unlisted = session.subscriptions.get(roomId)
     if (unlisted?.phase === 'detached') {
       if (unlisted.joinRequest === requestId && session.allows(roomType, roomId)) {

@@ -55,7 +55,7 @@ const STORE_SILENT = 'the store does not answer: try again'
 /** A message of a client, by its type. */
 type Ask<T extends ClientMessage['t']> = Extract<ClientMessage, { t: T }>
 /** A message of an owner to one subscription. */
-type Answer = Exclude<ToEdge, { kind: 'update' | 'redirect' | 'resend' }>
+type Answer = Exclude<ToEdge, { kind: 'update' | 'spectators' | 'redirect' | 'resend' }>
 
 /**
  * The subscriptions of this node's clients. Sends the clients' requests to the owners of the rooms, and the owners' frames to the right
@@ -95,7 +95,7 @@ export class Edge {
     session: Session,
     connection: Connection,
     room: RoomAddress,
-    { request_id: requestId, options, rejoin, create }: Ask<'join'>,
+    { request_id: requestId, options, rejoin, create, watch }: Ask<'join'>,
     memberId = newId('mem', this.#context.random),
   ): void {
     const { clock, nodeId } = this.#context
@@ -116,7 +116,8 @@ export class Edge {
       principal: session.principal,
       options: rest,
       ...(rejoin && { rejoin }),
-      ...(create === false && { create }),
+      ...((create === false || watch) && { create: false }),
+      ...(watch && { watch }),
       ...(code !== undefined && { code }),
       ...(session.features.has('layers') && { layers: true }),
       ...(span.sampled && contextOf(span)),
@@ -372,6 +373,11 @@ export class Edge {
     }
     if (message.kind === 'update') {
       this.#update(room, message)
+      return
+    }
+    if (message.kind === 'spectators') {
+      for (const subscription of room.subscriptions.values())
+        subscription.unsequenced(message.frames, message.epoch)
       return
     }
     const subscription = room.subscriptions.get(message.member_id)

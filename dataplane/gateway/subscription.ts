@@ -403,6 +403,11 @@ export class Subscription {
     return stalls ? 'stalled' : 'passed'
   }
 
+  /** Takes frames of the owner under `epoch` that belong to no flush. A client that has no current state gets them with the next one. */
+  unsequenced(frames: Frames, epoch: number): void {
+    if (this.#phase === 'live' && epoch === this.#epoch) this.#push(frames)
+  }
+
   /** Takes this member's part of a flush. Returns the start time of the acked message, if that message is timed. */
   personal({ events, ack, outcomes = NONE, forgotten = 0 }: PersonalPart, epoch: number): number | undefined {
     const connection = this.#connection

@@ -328,7 +328,9 @@ describe('ctx.kick with ban', () => {
         if (input.type === 'unban') return ctx.reply(ctx.unban(input.data))
         if (input.type === 'many')
           for (let i = 0; i < input.data; i++)
-            ctx.kick({ id: `m${i}`, sub: `p${i}`, connected: true, data: null }, 'out', { ban: true })
+            ctx.kick({ id: `m${i}`, sub: `p${i}`, connected: true, spectator: false, data: null }, 'out', {
+              ban: true,
+            })
         else ctx.kick(input.data, 'no manners', { ban: true })
         if (input.type === 'fail') throw new Error('half way')
       },

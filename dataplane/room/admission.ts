@@ -6,6 +6,7 @@ import type { Maker } from '../place.ts'
 import { type JoinRequest, playerOf, type RoomAddress, roomAttributes, type ToOwner } from '../traffic.ts'
 import { askAdmit, refused, type Verdict } from './admit.ts'
 import type { Attachments } from './attachments.ts'
+import { REPLACED } from './changes.ts'
 import type { Wants } from './core.ts'
 import type { RoomDefinition } from './definition.ts'
 import type { Member, RoomLog } from './definition-types.ts'
@@ -13,17 +14,17 @@ import { parseOptions } from './failures.ts'
 import type { TurnRoom } from './hooks.ts'
 import { type Limited, mayHave } from './limits.ts'
 import { memberFor } from './member.ts'
-import { Membership, type Memberships } from './memberships.ts'
+import { Membership } from './memberships.ts'
+import { freePlaces, mayWatch, ownSeat, type PlacesRoom } from './places.ts'
 import type { Replies } from './replies.ts'
 import type { RoomCode, RoomTurn } from './room-code.ts'
 import type { Scheduler, Timer } from './scheduler.ts'
 import type { LiveState } from './state.ts'
-import { hashOf, seatName, type Tables } from './table.ts'
+import { hashOf, seatName } from './table.ts'
 import type { Refusal, Turns } from './turn.ts'
 
-/** A join whose `admit` is running. It holds a place, so that the room cannot become fuller than `maxPlayers`. */
+/** A join whose `admit` is running. It is in `joining` of the room, and holds a place there. */
 interface RunningAdmit {
-  readonly request: JoinRequest
   /** Attaches and detaches of this member that arrived until then. The last of each kind counts. */
   readonly waiting: Map<'attach' | 'detach', () => void>
   readonly timeout: Timer
@@ -33,15 +34,13 @@ type Kind<K extends ToOwner['kind']> = Extract<ToOwner, { kind: K }>
 type MembershipMessage = Kind<'join' | 'leave' | 'attach' | 'detach' | 'resync' | 'renew'>
 
 /** The room that is joined. */
-interface JoinedRoom extends TurnRoom {
+interface JoinedRoom extends TurnRoom, PlacesRoom {
   readonly roomId: string
   readonly address: RoomAddress
   readonly log: RoomLog
   readonly code: string | undefined
-  readonly definition: RoomDefinition
+  readonly joining: Map<string, JoinRequest>
   readonly state: LiveState
-  readonly tables: Tables
-  readonly memberships: Memberships
   readonly wants: Wants
 }
 
@@ -86,9 +85,12 @@ export class RoomAdmission {
     this.#post = post
   }
 
-  /** True if the room has no member, and no join is running. */
+  /** True if the room has no player, and none is joining. Spectators do not keep a room that waits for no player. */
   get empty(): boolean {
-    return this.#room.memberships.size + this.#running.size === 0
+    const { joining, memberships, tables } = this.#room
+    if (memberships.playerCount > 0) return false
+    for (const { watch } of joining.values()) if (!watch) return false
+    return memberships.size === 0 || tables.reservations.size === 0
   }
 
   /** Accepts no more joins. Running joins go to the next owner. */
@@ -132,15 +134,12 @@ export class RoomAdmission {
 
   #join(request: JoinRequest): void {
     const { definition, memberships, roomId } = this.#room
-    const running = [...this.#running.values()].find(
-      (admit) => admit.request.session_id === request.session_id,
-    )
+    const running = [...this.#room.joining.values()].find((join) => join.session_id === request.session_id)
     if (running) {
-      if (running.request.request_id !== request.request_id)
+      if (running.request_id !== request.request_id)
         this.#replies.refuse(request, 'already_joined', `the session is joining ${roomId} already`)
       // The session has resumed: its present edge gets the answer.
-      else if (request.turn > running.request.turn)
-        this.#wait(request.member_id, 'attach', () => this.#join(request))
+      else if (request.turn > running.turn) this.#wait(request.member_id, 'attach', () => this.#join(request))
       return
     }
     const present = memberships.ofSession(request.session_id)
@@ -149,6 +148,11 @@ export class RoomAdmission {
     // The record of a code can outlive its room. This is a later room with the same key.
     if (request.code !== undefined && request.code !== this.#room.code) {
       this.#refuse(request, 'room_not_found', 'no room has this code')
+      return
+    }
+    const unfit = this.#unfit(request)
+    if (unfit !== undefined) {
+      this.#refuse(request, 'invalid_options', unfit)
       return
     }
     const options = joinOptions(this.#needs.code, this.#room, definition, request)
@@ -163,12 +167,26 @@ export class RoomAdmission {
         'client_outdated',
         `${roomId} hides parts of its state in layers, which this client has not named in features of hello: use a client that can put them together`,
       )
-    else if (!definition.admit || this.#isAdmitted(request)) this.#add(request, options.value)
+    else if (!definition.admit || (!request.watch && this.#isAdmitted(request)))
+      this.#add(request, options.value)
     else {
       const seat = this.#seatFor(request)
       if (seat && 'code' in seat) this.#refuse(request, seat.code, seat.message)
       else this.#admit(request, options.value)
     }
+  }
+
+  /** Returns why a join does not fit the room type's `spectators`. Undefined: it does. */
+  #unfit({ options, watch }: JoinRequest): string | undefined {
+    const { definition, roomId } = this.#room
+    if (!definition.spectators)
+      return watch ? `${roomId} has no spectators (spectators): join without watch` : undefined
+    const bytes = Buffer.byteLength(JSON.stringify(options))
+    const { optionsBytes: most } = this.#needs.limits
+    // The room keeps them, for the hooks of later changes of roles.
+    return bytes > most
+      ? `the options have ${bytes} bytes of JSON; in a room with spectators they may have ${most}`
+      : undefined
   }
 
   #leave(message: Kind<'leave'>, from: string): void {
@@ -186,54 +204,31 @@ export class RoomAdmission {
     this.#room.wants.idle ??= 'look'
   }
 
-  /** Number of taken places: members, reservations, and running joins that take over neither a seat nor a reservation. */
-  get #places(): number {
-    const { memberships, tables } = this.#room
-    let places = memberships.size + tables.reservations.size - this.#taking.size
-    for (const { request } of this.#running.values()) if (!this.#ownSeat(request)) places++
-    return places
-  }
-
-  /** Names of reservations whose players are joining. */
-  get #taking(): ReadonlySet<string> {
-    const { reservations } = this.#room.tables
-    const names = [...this.#running.values()].map(({ request }) => seatName(request.sub, request.session_id))
-    return new Set(names.filter((name) => reservations.has(name)))
-  }
-
-  /** Returns the seat of another session of the player that this join may take over. */
-  #ownSeat({ sub, rejoin = false }: JoinRequest): Membership | undefined {
-    const { sameSub } = this.#room.definition
-    if (sub === null || sameSub === 'refuse') return undefined
-    const fromConnected = sameSub === 'replace' && !rejoin
-    for (const membership of this.#room.memberships.ofPlayer(sub))
-      if (fromConnected || !membership.member.connected) return membership
-    return undefined
-  }
-
   /** Number of seats of a player, and of its running joins. */
   #seatsOf(sub: string): number {
-    const joins = [...this.#running.values()].filter(({ request }) => request.sub === sub)
-    return [...this.#room.memberships.ofPlayer(sub)].length + joins.length
+    const { joining, memberships } = this.#room
+    const joins = [...joining.values()].filter((join) => join.sub === sub)
+    return [...memberships.ofPlayer(sub)].length + joins.length
   }
 
   /** Returns the seat that a join takes over, or the reason why it gets none. Undefined: it gets a new seat. */
   #seatFor(request: JoinRequest): Membership | Refusal | undefined {
     const { definition, memberships, roomId, tables } = this.#room
-    const { type, sameSub, maxPlayers } = definition
-    const { sub } = request
-    const seat = this.#ownSeat(request)
+    const { type, sameSub, maxPlayers, spectators } = definition
+    const { sub, rejoin, watch } = request
+    const seat = ownSeat(this.#room, request)
     const ban = sub === null ? undefined : tables.bans.get(sub)
     if (ban) return { code: 'banned', message: banText(ban.reason, roomId) }
-    const [other] = sub === null ? [] : memberships.ofPlayer(sub)
-    if (sameSub !== 'allow' && !seat && other)
+    const others = sub === null || seat ? [] : [...memberships.ofPlayer(sub)]
+    // Seats in the other role end with the join, but a `rejoin` ends none of a connected session.
+    const ends = ({ member }: Membership) =>
+      sameSub === 'replace' && member.spectator !== Boolean(watch) && !(rejoin && member.connected)
+    if (sameSub !== 'allow' && !others.every(ends))
       return {
         code: sameSub === 'refuse' ? 'already_joined' : 'replaced',
         message: `the player is in ${roomId} with another session`,
       }
-    const name = seatName(sub, request.session_id)
-    const isReserved = tables.reservations.has(name) && !this.#taking.has(name)
-    const full = this.#places - (isReserved ? 1 : 0) >= maxPlayers
+    const full = watch ? !mayWatch(this.#room) : freePlaces(this.#room, seatName(sub, request.session_id)) < 1
     const seats = sub === null ? 0 : this.#seatsOf(sub)
     if (seat && (full || sameSub === 'replace' || seats >= this.#needs.limits.seats)) return seat
     if (!mayHave(this.#needs, type, 'seats', seats + 1))
@@ -241,9 +236,11 @@ export class RoomAdmission {
         code: 'too_many_rooms',
         message: `the player has ${seats} seats in ${roomId}, which is the limit: leave one first, and give each player a sub of its own`,
       }
-    return full
-      ? { code: 'room_full', message: `${roomId} has no free seat of its ${maxPlayers}` }
-      : undefined
+    if (!full) return undefined
+    const what = watch
+      ? `place for another spectator: it has ${spectators?.max}`
+      : `free seat of its ${maxPlayers}`
+    return { code: 'room_full', message: `${roomId} has no ${what}` }
   }
 
   /** A member's session joins again. Returns false if the old seat was unknown to all edges: it has ended, and the join may continue. */
@@ -290,7 +287,7 @@ export class RoomAdmission {
     const { member_id: memberId } = request
     const { clock, limits, scheduler } = this.#needs
     const decide = (verdict: Verdict) => this.#post(() => this.#decided(request, options, verdict))
-    const member = memberOf(request, this.#ownSeat(request)?.member.id)
+    const member = memberOf(request, ownSeat(this.#room, request)?.member.id)
     const answer = askAdmit(this.#room, member, options, joinTurn(this.#room, 'admit', request), this.#needs)
     if (!(answer instanceof Promise)) {
       decide(answer)
@@ -303,7 +300,6 @@ export class RoomAdmission {
       for (const wait of running.waiting.values()) wait()
     }
     const running: RunningAdmit = {
-      request,
       waiting: new Map(),
       timeout: scheduler.timer(() =>
         resolve(refused(`the room did not decide within ${limits.admitMs / 1000} seconds: try again`)),
@@ -311,6 +307,7 @@ export class RoomAdmission {
     }
     running.timeout.at(clock.monotonic() + limits.admitMs)
     this.#running.set(memberId, running)
+    this.#room.joining.set(memberId, request)
     answer.then(resolve)
   }
 
@@ -345,15 +342,29 @@ export class RoomAdmission {
 
   /** Stops waiting for the running join of a member, and returns its request. */
   #cancel(memberId: string): JoinRequest | undefined {
-    const running = this.#running.get(memberId)
-    running?.timeout.cancel()
+    const { joining } = this.#room
+    const request = joining.get(memberId)
+    this.#running.get(memberId)?.timeout.cancel()
     this.#running.delete(memberId)
-    return running?.request
+    joining.delete(memberId)
+    return request
   }
 
   #add(request: JoinRequest, options: unknown): void {
-    const { member_id: subscriptionId, session_id: sessionId, edge, codec, turn, data } = request
-    const found = this.#seatFor(request)
+    const {
+      member_id: subscriptionId,
+      session_id: sessionId,
+      edge,
+      codec,
+      options: given,
+      turn,
+      data,
+    } = request
+    const found = this.#makeWay(request)
+    if (found === 'late') {
+      this.#late(request)
+      return
+    }
     const seat = found instanceof Membership ? found : undefined
     const member = seat?.member ?? memberOf(request)
     const membership = new Membership(
@@ -365,6 +376,7 @@ export class RoomAdmission {
         edge,
         codec,
         lastRef: 0,
+        options: this.#room.definition.spectators && given,
         outcomes: [],
         forgotten: 0,
       },
@@ -376,6 +388,18 @@ export class RoomAdmission {
     else refused = (found as Refusal | undefined) ?? this.#turns.join(membership, options)
     if (refused) this.#refuse(request, refused.code, refused.message)
     this.#room.wants.idle ??= 'look'
+  }
+
+  /** As `#seatFor`, and ends the player's seats in the other role. `late`: the room has ended with them. */
+  #makeWay(request: JoinRequest): Membership | Refusal | 'late' | undefined {
+    const found = this.#seatFor(request)
+    const { definition, memberships } = this.#room
+    if (found || request.sub === null || definition.sameSub !== 'replace') return found
+    const others = [...memberships.ofPlayer(request.sub)]
+    for (const other of others) if (memberships.has(other)) this.#turns.part(other, 'replaced', REPLACED)
+    if (others.length === 0) return undefined
+    // A hook may have ended the room, or given the free place to another member.
+    return this.#closed || this.#room.wants.close ? 'late' : this.#seatFor(request)
   }
 
   /** Starts the span of a join, if its edge records one. */
@@ -412,8 +436,10 @@ export class RoomAdmission {
 }
 
 /** Returns the joining member. `id`: id of a seat to take over. */
-const memberOf = ({ member_id: subscriptionId, sub, data }: JoinRequest, id = subscriptionId): Member =>
-  memberFor({ id, sub, connected: true, data: data ?? null })
+const memberOf = (
+  { member_id: subscriptionId, sub, data, watch = false }: JoinRequest,
+  id = subscriptionId,
+): Member => memberFor({ id, sub, connected: true, spectator: watch, data: data ?? null })
 
 /** Returns the options of a join as the definition's schema returns them, or their error. */
 export function joinOptions(

@@ -43,6 +43,12 @@ export function askAdmit(
     get members() {
       return memberships.members
     },
+    get players() {
+      return memberships.players
+    },
+    get spectators() {
+      return memberships.spectators
+    },
     get state() {
       return state.present as never
     },

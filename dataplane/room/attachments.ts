@@ -195,9 +195,12 @@ export class Attachments {
     const layers = state.layers && grants.of(memberId)
     // The member's edge did not know that the member was detached. It forwarded updates to the member, but without its layers and events.
     const isWhole = membership.wholeUntil === undefined || seq <= membership.wholeUntil
-    const replay = isWhole
-      ? history.replay({ epoch, seq }, this.#room.epoch, memberId, codec, layers)
-      : undefined
+    // Clients name their position. A member may not get updates from before its join, which contain events and values that are gone.
+    const isSince = seq >= membership.joinedSeq
+    const replay =
+      isWhole && isSince
+        ? history.replay({ epoch, seq }, this.#room.epoch, memberId, codec, layers)
+        : undefined
     const missed = replay && delivery.replayed(membership, replay.missed, replay.shown, replay.hidden)
     // The contents and members of layers are known as of the flush in flight.
     if ((!missed || layers) && this.#room.inFlight) {

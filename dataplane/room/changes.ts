@@ -10,8 +10,10 @@ export interface Flush {
   readonly update: Update
   /** Its journal entry. Undefined: the room is not stored. */
   readonly packed: Uint8Array | undefined
-  /** The members after the flush. */
+  /** The members after the flush, as all members see them. */
   readonly members: readonly Member[]
+  readonly playerCount: number
+  readonly spectatorCount: number
   /** True if turns have changed the state. */
   readonly stateChanged: boolean
   /** The changes that it delivers. */
@@ -20,8 +22,8 @@ export interface Flush {
   readonly acked: readonly Membership[]
 }
 
-/** Text for a client whose seat another session has taken over. */
-const REPLACED = 'the player has joined with another session'
+/** Text for a client whose seat has ended for another session of the player. */
+export const REPLACED = 'the player has joined with another session'
 
 /** A join since the last flush. */
 interface PendingJoin {
@@ -65,24 +67,25 @@ export class Changes {
   }
 
   part(membership: Membership, reason: DepartureReason, text: string | undefined): void {
-    const joined = this.joins.findIndex((join) => join.membership === membership)
-    const [join] = joined >= 0 ? this.joins.splice(joined, 1) : []
-    const departs = reason !== 'replaced' && (!join || join.replaces)
-    this.leaves.push({
-      membership,
-      reason,
-      text,
-      endEvent: this.events.length,
-      unseen: join !== undefined,
-      departs,
-    })
+    const join = this.#takeJoin(membership)
+    this.leaves.push({ ...this.#leave(membership, join), reason, text, departs: !join || join.replaces })
   }
 
   /** Another session takes over the seat. */
   replace(before: Membership, membership: Membership): void {
-    const join = this.joins.find((join) => join.membership === before)
-    this.part(before, 'replaced', REPLACED)
+    const join = this.#takeJoin(before)
+    this.leaves.push({ ...this.#leave(before, join), reason: 'replaced', text: REPLACED, departs: false })
     this.joins.push({ membership, firstEvent: this.events.length, replaces: !join || join.replaces })
+  }
+
+  /** Removes and returns the join of a membership, if it was not delivered yet. */
+  #takeJoin(membership: Membership): PendingJoin | undefined {
+    const at = this.joins.findIndex((join) => join.membership === membership)
+    return at >= 0 ? this.joins.splice(at, 1)[0] : undefined
+  }
+
+  #leave(membership: Membership, join: PendingJoin | undefined) {
+    return { membership, endEvent: this.events.length, unseen: join !== undefined }
   }
 
   /** The next update acks the membership's `refs.last`. */

@@ -1,5 +1,5 @@
 import type { Fence } from '../../shared/store/port.ts'
-import { type RoomAddress, roomIdOf } from '../traffic.ts'
+import { type JoinRequest, type RoomAddress, roomIdOf } from '../traffic.ts'
 import { Changes, type Flush } from './changes.ts'
 import type { RoomDefinition } from './definition.ts'
 import type { RoomLog } from './definition-types.ts'
@@ -42,6 +42,8 @@ export interface RoomCore {
   readonly state: LiveState
   readonly tables: Tables
   readonly memberships: Memberships
+  /** Joins whose `admit` is running, by subscription id. They hold places. */
+  readonly joining: Map<string, JoinRequest>
   readonly grants: Grants
   /** The latest updates that members received, for members that missed some. */
   readonly history: History
@@ -109,7 +111,7 @@ export function coreOf(
   // The room does not run yet, so a migration that is cut off counts as failed.
   migrate(state, begin.stateVersion, definition, needs, { name, epoch })
   const history = new History(limits.history, historyBudget, frames, format, begin.base)
-  if (hidesTheSame(state, begin))
+  if (hidesTheSame(state, definition, begin))
     begin.history.forEach((update, i) => {
       history.add(update, begin.updates[i])
     })
@@ -134,6 +136,7 @@ export function coreOf(
     state,
     tables: begin.tables,
     memberships,
+    joining: new Map(),
     grants: begin.grants,
     history,
     changes: new Changes(),
@@ -145,9 +148,19 @@ export function coreOf(
   }
 }
 
-/** True if members see the same parts of the state as under the last owner. */
-const hidesTheSame = ({ checksum, layers }: LiveState, { shown }: RestoredRoom): boolean =>
-  !shown || (shown.checksum === checksum && shown.sum === (layers?.sum ?? 0))
+/** True if members see spectators in their lists. */
+export const showsSpectatorsOf = ({ spectators }: RoomDefinition): boolean => spectators?.visible === true
+
+/** True if members see the same parts of the state, and the same members, as under the last owner. */
+const hidesTheSame = (
+  { checksum, layers }: LiveState,
+  definition: RoomDefinition,
+  { shown, showsSpectators }: RestoredRoom,
+): boolean =>
+  !shown ||
+  (shown.checksum === checksum &&
+    shown.sum === (layers?.sum ?? 0) &&
+    showsSpectators === showsSpectatorsOf(definition))
 
 /** Fits a room to another definition of its type. Returns why the room keeps the old one. Undefined: it has the new one. */
 export function refit(core: RoomCore, definition: RoomDefinition, needs: MigrationNeeds): string | undefined {
@@ -155,6 +168,8 @@ export function refit(core: RoomCore, definition: RoomDefinition, needs: Migrati
   const { layers, version } = core.definition
   if (!areSameRules(layers, definition.layers))
     return `the layers of ${roomId} are others now, and members know those that it has`
+  if (showsSpectatorsOf(core.definition) !== showsSpectatorsOf(definition))
+    return `spectators.visible of ${roomId} is another now, and members know whom they see`
   try {
     if (definition.version !== version) {
       migrate(state, version, definition, needs, core)

@@ -48,7 +48,21 @@ export type Shape = Readonly<Record<string, Rule>>
 
 const SAVE: Shape = { everySeconds: [(value) => isNumber(value, 1, 86_400), '1 to 86400'], to: A_FUNCTION }
 const LISTING: Shape = { data: A_SCHEMA, of: A_LISTING, 'sleeping?': A_FLAG }
-const MESSAGE: Shape = { 'data?': A_SCHEMA, 'reply?': A_SCHEMA, 'rate?': ANY, 'handle?': A_HANDLER }
+const MESSAGE: Shape = {
+  'data?': A_SCHEMA,
+  'reply?': A_SCHEMA,
+  'rate?': ANY,
+  'spectators?': ONLY_TRUE,
+  'handle?': A_HANDLER,
+}
+/** Maximum number of spectators whom all members see: every join and leave of them goes to everyone. */
+const MAX_VISIBLE = 50
+const SPECTATORS: Shape = {
+  max: [(value) => Number.isSafeInteger(value) && isNumber(value, 1), 'a whole number, at least 1'],
+  'onJoin?': A_HANDLER,
+  'onLeave?': A_HANDLER,
+  'visible?': A_FLAG,
+}
 const RATE: Shape = {
   perSecond: [(value) => isNumber(value, Number.MIN_VALUE), 'a number above 0'],
   'burst?': [(value) => isNumber(value, 1), 'a number of at least 1'],
@@ -63,6 +77,7 @@ const TIMER: Shape = { data: A_SCHEMA, handle: A_HANDLER }
 const FIELDS: Shape = {
   type: A_TYPE,
   'maxPlayers?': [(value) => Number.isSafeInteger(value) && isNumber(value, 1), 'a whole number, at least 1'],
+  'spectators?': [isObject, '{ max, onJoin?, onLeave?, visible? }'],
   'sameSub?': [
     (value) => value === 'allow' || value === 'replace' || value === 'refuse',
     'allow, replace or refuse',
@@ -207,6 +222,7 @@ function checkRoom(spec: Fields, check: Check, problems: string[]): void {
   checkMigrations(spec, check)
   if (isObject(spec.save)) checkPart(spec.save, SAVE, 'save', check)
   checkListing(spec, check)
+  checkSpectators(spec, check)
   checkNames(spec, check)
 }
 
@@ -268,9 +284,24 @@ function checkListing({ listing, onIdle }: Fields, check: Check): void {
   )
 }
 
+function checkSpectators({ spectators }: Fields, check: Check): void {
+  if (!isObject(spectators)) return
+  checkPart(spectators, SPECTATORS, 'spectators', check)
+  check(
+    spectators.visible !== true || !((spectators.max as number) > MAX_VISIBLE),
+    () =>
+      `spectators.max is ${show(spectators.max)} with visible: true; it must be at most ${MAX_VISIBLE}, because all members get every join and leave of visible spectators`,
+  )
+}
+
 function checkNames(spec: Fields, check: Check): void {
   const messages = namesIn(spec, 'messages', check)
   for (const [type, message] of messages) {
+    check(
+      !isObject(message) || message.spectators !== true || spec.spectators !== undefined,
+      () =>
+        `messages.${type}.spectators is true, but the room type has no spectators: add spectators: { max }`,
+    )
     checkPart(message, MESSAGE, `messages.${type}`, check)
     if (isObject(message) && message.rate !== undefined)
       checkPart(message.rate, RATE, `messages.${type}.rate`, check)

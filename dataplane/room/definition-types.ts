@@ -56,6 +56,8 @@ export interface Member {
   readonly sub: string | null
   /** True while the member's client is connected. A disconnected client may reconnect within `reconnectSeconds`. */
   readonly connected: boolean
+  /** True for a spectator, false for a player. */
+  readonly spectator: boolean
   /** Data from your backend about the player: the claim `data` of the player's token, or null. Other members do not get it. */
   readonly data: JsonObject | null
 }
@@ -163,6 +165,8 @@ export type MessageSpecs<State, Messages, Replies, Handled, Context, Sent extend
     readonly reply?: StandardSchemaV1
     /** Rate limit for one player. Default: only the limit for all messages of a client. */
     readonly rate?: MessageRate
+    /** True: spectators may send it, too. Default: they are refused with `not_a_player`. */
+    readonly spectators?: true
     /** Handles messages of this type. Default: `onMessage` does. */
     handle?(
       state: Draft<State>,
@@ -193,6 +197,26 @@ type ExactResult<Result> = Result extends object
     ? unknown
     : 'return nothing, or an object with state, event or both'
   : unknown
+
+/** Spectators of a room type: members who watch, and take no player's place. */
+export interface SpectatorsSpec<State, Options extends StandardSchemaV1, Context, Sent extends Pair> {
+  /** Maximum number of spectators. With `visible`: at most 50. */
+  readonly max: number
+  /**
+   * Called when a member becomes a spectator: by its join, or by `ctx.unseat`. `options` are those of the member's own join. If it throws, the
+   * join, or the turn that has changed the role, fails.
+   */
+  onJoin?(
+    state: Draft<State>,
+    member: Member,
+    ctx: Context,
+    options: Out<Options>,
+  ): HandlerResult<State, Sent>
+  /** Called when a member stops being a spectator: it has left, or `ctx.seat` has made it a player. */
+  onLeave?(state: Draft<State>, member: Member, ctx: Context): HandlerResult<State, Sent>
+  /** True: spectators are in the list of members that every client gets. Default: no list has them, and clients get only their number. */
+  readonly visible?: boolean
+}
 
 /** Timers for `ctx.after`, by name. */
 export type TimerSpecs<State, Timers extends Schemas, Context, Sent extends Pair> = {
@@ -345,8 +369,15 @@ export interface RoomContext {
    * handler can write `state.endsAt += ctx.awayMs`.
    */
   readonly awayMs: number
-  /** All members in the order they joined. In `onJoin`, the new member is included. In `onLeave`, the leaving member is not included. */
+  /**
+   * All members, players and spectators, in the order they joined. In `onJoin`, the new member is included. In `onLeave`, a member that leaves
+   * the room is not included.
+   */
   readonly members: readonly Member[]
+  /** The players among the members. */
+  readonly players: readonly Member[]
+  /** The spectators among the members. */
+  readonly spectators: readonly Member[]
   /** Logger. Each log line has the room's id. */
   readonly log: RoomLog
   /** Returns a random number from 0 up to, but not including, 1. */
@@ -377,6 +408,22 @@ export interface RoomContext {
    * are stored with the state. A room has at most 1,000. Throws if the durability is `none`.
    */
   reserve(sub: string, seconds: number): boolean
+  /**
+   * Makes a spectator a player. The member has the place from this call on. After the handler, in the same turn, `spectators.onLeave` and
+   * `onJoin` are called for the member. If one of them throws or refuses, the turn fails as a whole. The layers that were shown to the
+   * member end between the two calls. A reservation of the player is used up.
+   *
+   * Returns false, without effect, if no place is free (reservations of other players and joins whose `admit` is running count), if the
+   * player is a player here already and `sameSub` is not `allow`, if the member is no spectator or not connected, or if the options of its
+   * join no longer fit the schema. Throws if the member has changed its role in this turn, after 100 changes of roles in a turn, and in a room
+   * type without `spectators`.
+   */
+  seat(member: string | Member): boolean
+  /**
+   * Makes a player a spectator, as `seat` does the opposite: `onLeave` and `spectators.onJoin` are called. Returns false, without effect, if the
+   * room has `spectators.max` spectators, if the member is no player, or if the options of its join no longer fit the schema.
+   */
+  unseat(member: string | Member): boolean
   /** Cancels the timer with this id. Returns false if there is no such timer, for example because it has fired. */
   cancel(id: string): boolean
   /**
@@ -473,6 +520,10 @@ export interface AdmitContext<State = unknown> {
   readonly now: number
   /** Current members in the order they joined. The join that `admit` decides about is not included; another client of the same player may be. */
   readonly members: readonly Member[]
+  /** The players among the members. */
+  readonly players: readonly Member[]
+  /** The spectators among the members. */
+  readonly spectators: readonly Member[]
   /** State of the room. The state may change before the player joins. */
   readonly state: Immutable<State>
   /** Logger. Each log line has the room's id. */

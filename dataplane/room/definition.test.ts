@@ -218,7 +218,7 @@ describe('defineRoom', () => {
         messages: { a: { data: v.null(), rates: { perSecond: 1 }, on_message: () => {} } },
         onMessage: () => {},
       },
-      /rates: write rate; on_message is no field of messages.a; there are data, reply, rate, handle/,
+      /rates: write rate; on_message is no field of messages.a; there are data, reply, rate, spectators, handle/,
     ],
     [
       'an async handler of a message, and a reply that is no schema',

@@ -33,6 +33,7 @@ import type {
   RoomOrigin,
   RoomSave,
   Schemas,
+  SpectatorsSpec,
   TaskRun,
   TaskSpecs,
   TimerSpecs,
@@ -82,6 +83,11 @@ export interface RoomSpec<
   readonly type: Type
   /** Maximum number of players. Default: no limit. */
   readonly maxPlayers?: number
+  /**
+   * Members who watch, and take no player's place. They join with `watch: true`, see the state as players do, and send only messages whose
+   * type allows it. Default: joins to watch are refused.
+   */
+  readonly spectators?: SpectatorsSpec<NoInfer<State>, Options, Context, Sent>
   /**
    * Rule for a player who is a member and joins again with another client, for example on another device. roomful recognizes the player by
    * `sub`.
@@ -136,7 +142,7 @@ export interface RoomSpec<
   }
   /** What a crash of the server can lose. Default `journal`: nothing that a member has seen. */
   readonly durability?: Durability
-  /** Seconds for which a room must be empty before it ends or sleeps. Default 30. */
+  /** Seconds for which a room must be without players and reservations before it ends or sleeps. Spectators do not count. Default 30. */
   readonly idleSeconds?: number
   /**
    * What happens to a room that was empty for `idleSeconds`. `dispose` (default) deletes the room. `sleep` keeps the room in the store
@@ -177,15 +183,15 @@ export interface RoomSpec<
   readonly migrate?: { readonly [from: number]: Migration }
   /** Saves the state to your database while the room runs and when it ends. */
   readonly save?: RoomSave<NoInfer<State>>
-  /** Called before a join. To refuse the join, return a text for the player. May be async, for at most 5 s. */
+  /** Called before a join of a player or a spectator (`member.spectator`). To refuse the join, return a text for the player. May be async, for at most 5 s. */
   admit?(
     member: Member,
     options: Out<Options>,
     ctx: AdmitContext<NoInfer<State>>,
   ): Admission | Promise<Admission>
   /**
-   * Called when a member joins. The first state that the new member receives includes the changes of this call. If `onJoin` throws, the
-   * join fails.
+   * Called when a member becomes a player: by its join, or by `ctx.seat`. The first state that a new member receives includes the changes of
+   * this call. If `onJoin` throws, the join fails, or the turn that has seated the member.
    */
   onJoin?(
     state: Draft<NoInfer<State>>,
@@ -206,24 +212,27 @@ export interface RoomSpec<
     ctx: MessageContext<Context, ReplyTo<Replies, Unhandled<Messages, Handled>>>,
   ): HandlerResult<NoInfer<State>, Sent>
   /**
-   * Called when a member's connection is lost. The client stays a member for `reconnectSeconds`. The other members see `connected: false`.
+   * Called when a player's connection is lost. The client stays a member for `reconnectSeconds`. The other members see `connected: false`.
    */
   onDisconnect?(
     state: Draft<NoInfer<State>>,
     member: Member,
     ctx: Context,
   ): HandlerResult<NoInfer<State>, Sent>
-  /** Called when a disconnected member has reconnected. */
+  /** Called when a disconnected player has reconnected. */
   onReconnect?(
     state: Draft<NoInfer<State>>,
     member: Member,
     ctx: Context,
   ): HandlerResult<NoInfer<State>, Sent>
-  /** Called when a member has left, was kicked, or did not reconnect within `reconnectSeconds`. */
+  /**
+   * Called when a member stops being a player: it has left, was kicked, did not reconnect within `reconnectSeconds`, or has become a spectator
+   * by `ctx.unseat`.
+   */
   onLeave?(state: Draft<NoInfer<State>>, member: Member, ctx: Context): HandlerResult<NoInfer<State>, Sent>
   /** Called at the rate of `tick`. */
   onTick?(state: Draft<NoInfer<State>>, ctx: Context): HandlerResult<NoInfer<State>, Sent>
-  /** Called when the room ends, by `ctx.close()` or after `idleSeconds` without members. No client receives the changes of this call. */
+  /** Called when the room ends, by `ctx.close()` or after `idleSeconds` without players. No client receives the changes of this call. */
   onDispose?(state: Draft<NoInfer<State>>, ctx: Context): HandlerResult<NoInfer<State>, Sent>
 }
 
@@ -235,6 +244,8 @@ export interface MessageType {
   readonly data: StandardSchemaV1
   readonly reply: StandardSchemaV1 | undefined
   readonly rate: Required<MessageRate> | undefined
+  /** True: spectators may send it. */
+  readonly spectators: boolean
   readonly handle: Hook | undefined
 }
 
@@ -258,6 +269,14 @@ export interface TaskType {
 interface TimerType {
   readonly data: StandardSchemaV1
   readonly handle: Hook
+}
+
+/** Spectators of a room type, with defaults filled in. */
+interface SpectatorRules {
+  readonly max: number
+  readonly visible: boolean
+  readonly onJoin: Hook | undefined
+  readonly onLeave: Hook | undefined
 }
 
 /** Row of the rooms of a type, untyped. */
@@ -284,6 +303,8 @@ export interface RoomDefinition {
    */
   readonly system?: true
   readonly maxPlayers: number
+  /** Undefined: no member can watch. */
+  readonly spectators: SpectatorRules | undefined
   readonly sameSub: 'allow' | 'replace' | 'refuse'
   readonly options: StandardSchemaV1 | undefined
   readonly messages: { readonly [type: string]: MessageType }
@@ -442,15 +463,18 @@ export function defineRoom<
   > {
   checkSpec(spec)
   const specs = Object.entries(spec.messages ?? {}) as [string, Partial<MessageType>][]
-  const messages = specs.map(([type, { data = NO_DATA, reply, rate, handle }]): [string, MessageType] => [
-    type,
-    {
-      data,
-      reply,
-      rate: rate && { ...rate, burst: rate.burst ?? Math.max(1, Math.ceil(rate.perSecond)) },
-      handle,
-    },
-  ])
+  const messages = specs.map(
+    ([type, { data = NO_DATA, reply, rate, spectators = false, handle }]): [string, MessageType] => [
+      type,
+      {
+        data,
+        reply,
+        rate: rate && { ...rate, burst: rate.burst ?? Math.max(1, Math.ceil(rate.perSecond)) },
+        spectators,
+        handle,
+      },
+    ],
+  )
   const calls = (Object.entries(spec.calls ?? {}) as [string, Partial<CallType>][]).map(
     ([name, { data = NO_DATA, reply, handle }]): [string, CallType] => [
       name,
@@ -464,6 +488,12 @@ export function defineRoom<
     definedAt,
     type: spec.type,
     maxPlayers: spec.maxPlayers ?? Number.POSITIVE_INFINITY,
+    spectators: spec.spectators && {
+      max: spec.spectators.max,
+      visible: spec.spectators.visible ?? false,
+      onJoin: spec.spectators.onJoin as Hook | undefined,
+      onLeave: spec.spectators.onLeave as Hook | undefined,
+    },
     sameSub: spec.sameSub ?? 'allow',
     options: spec.options,
     messages: Object.fromEntries(messages),

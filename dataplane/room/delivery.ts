@@ -24,7 +24,10 @@ import type { LiveState } from './state.ts'
 interface Delivered {
   readonly seq: number
   readonly checksum: number
+  /** The members, as all members see them. */
   readonly members: readonly Member[]
+  readonly playerCount: number
+  readonly spectatorCount: number
 }
 
 /** The room whose flushes are delivered. */
@@ -37,7 +40,13 @@ interface DeliveredRoom {
   readonly memberships: Memberships
   readonly grants: Grants
   readonly history: History
-  readonly definition: { readonly type: string }
+  readonly definition: { readonly type: string; readonly spectators: object | undefined }
+}
+
+/** Position of a whole state, and the number of spectators that follows it. */
+interface WholeAt extends Position {
+  readonly checksum: number
+  readonly spectatorCount: number
 }
 
 /** Dependencies of the delivery of a room. */
@@ -61,7 +70,10 @@ export class Delivery {
   /** Undefined: the room type has no layers. */
   readonly #layers: LayerDelivery | undefined
   /** Encoded `state.resync` of the delivered state, with its epoch. A room that the store has lost continues under a new epoch. */
-  readonly #resyncs = new Map<Subprotocol, { readonly epoch: number; readonly frame: Frame }>()
+  readonly #resyncs = new Map<
+    Subprotocol,
+    { readonly epoch: number; readonly spectatorCount: number; readonly frame: Frame }
+  >()
   #delivered: Delivered
 
   constructor(room: DeliveredRoom, frames: RoomFrames, replies: Replies, needs: DeliveryNeeds) {
@@ -71,7 +83,9 @@ export class Delivery {
     this.#frames = frames
     this.#replies = replies
     this.#layers = state.layers && new LayerDelivery(state.layers, grants, memberships, frames.layers)
-    this.#delivered = { seq, checksum: state.checksum, members: memberships.members }
+    const { playerCount, spectatorCount } = memberships
+    const members = frames.showsSpectators ? memberships.members : memberships.players
+    this.#delivered = { seq, checksum: state.checksum, members, playerCount, spectatorCount }
   }
 
   /** What members have received of the room. */
@@ -95,7 +109,7 @@ export class Delivery {
 
   /** Returns the encoded frames of the flush. Undefined: no member can receive them. */
   #send(flush: Flush): UpdateFrames | undefined {
-    const { update, members, changes } = flush
+    const { update, members, playerCount, spectatorCount, changes } = flush
     const { seq, checksum, visible } = update
     if (update.delta) this.#frames.stateChanged(this.#room.state.base)
     const parting: PendingLeave[] = []
@@ -125,10 +139,8 @@ export class Delivery {
         })
     }
     for (const leave of parting) this.#part(leave, update)
-    if (visible) {
-      this.#delivered = { seq, checksum, members }
-      this.#resyncs.clear()
-    }
+    this.#delivered = { seq, checksum, members, playerCount, spectatorCount }
+    if (visible) this.#resyncs.clear()
     return this.#room.memberships.codecs.size === 0 ? undefined : encoded
   }
 
@@ -152,8 +164,23 @@ export class Delivery {
     shown: readonly string[],
     hidden: readonly string[],
   ): readonly Frames[] {
-    const frames = this.#layers?.changed(this.#at, shown, hidden, codec)
-    return frames ? [...missed, { [codec]: frames }] : missed
+    const layers = this.#layers?.changed(this.#at, shown, hidden, codec)
+    const last = [layers ?? NONE, this.#audience(codec) ?? NONE].flat()
+    return last.length > 0 ? [...missed, { [codec]: joinFrames(last) }] : missed
+  }
+
+  /** Encodes the number of spectators. Undefined: the room type has none. */
+  #audience(subprotocol: Subprotocol, count = this.#delivered.spectatorCount): Frame | undefined {
+    return this.#room.definition.spectators && this.#frames.spectators(count, subprotocol)
+  }
+
+  /** Tells all members the number of spectators. */
+  announceSpectators(): void {
+    const { codecs, edges } = this.#room.memberships
+    const frames: MutableFrames = {}
+    for (const codec of codecs.keys())
+      frames[codec] = this.#frames.spectators(this.#delivered.spectatorCount, codec)
+    for (const edge of edges.keys()) this.#replies.send(edge, { kind: 'spectators', frames })
   }
 
   /** Returns `layer.state` frames of the member's layers that are not empty. */
@@ -168,10 +195,11 @@ export class Delivery {
   /** Encoded once for all members that need it before the next flush. */
   #resync(subprotocol: Subprotocol): Frame {
     const { epoch } = this.#room
+    const { members, spectatorCount } = this.#delivered
     const known = this.#resyncs.get(subprotocol)
-    if (known?.epoch === epoch) return known.frame
-    const frame = this.#whole('state.resync', subprotocol, this.#delivered.members)
-    this.#resyncs.set(subprotocol, { epoch, frame })
+    if (known?.epoch === epoch && known.spectatorCount === spectatorCount) return known.frame
+    const frame = this.#whole('state.resync', subprotocol, members)
+    this.#resyncs.set(subprotocol, { epoch, spectatorCount, frame })
     return frame
   }
 
@@ -192,12 +220,18 @@ export class Delivery {
     return this.#frames.hidesMembers ? [member] : this.#delivered.members
   }
 
-  /** Encodes the whole delivered state. */
-  #whole(t: WholeName, subprotocol: Subprotocol, members: readonly Member[]): Frame {
-    const { seq, checksum } = this.#delivered
+  /** Encodes the whole state, and the number of spectators. `delivered`: what members receive with it. */
+  #whole(
+    t: WholeName,
+    subprotocol: Subprotocol,
+    members: readonly Member[],
+    { epoch, seq, checksum, spectatorCount }: WholeAt = { ...this.#delivered, epoch: this.#room.epoch },
+  ): Frame {
     const state = this.#room.state.base
-    const at = { room_id: this.#frames.roomId, epoch: this.#room.epoch, seq, checksum, state }
-    return this.#frames.whole(t, at, members.map(memberInfo), subprotocol)
+    const at = { room_id: this.#frames.roomId, epoch, seq, checksum, state }
+    const whole = this.#frames.whole(t, at, members.map(memberInfo), subprotocol)
+    const audience = this.#audience(subprotocol, spectatorCount)
+    return audience ? joinFrames([whole, audience]) : whole
   }
 
   /** Ends a membership without `left`: its join was never delivered, or its session has ended. */
@@ -288,18 +322,17 @@ export class Delivery {
   }
 
   /** Returns, by edge, the members that join with this flush, each with its snapshot. */
-  #joined({ update, members, changes: { joins } }: Flush): Map<string, JoinedMember[]> {
+  #joined({ update, members, spectatorCount, changes: { joins } }: Flush): Map<string, JoinedMember[]> {
     const byEdge = new Map<string, JoinedMember[]>()
     if (joins.length === 0) return byEdge
     const { epoch, seq, checksum } = update
-    const at = { room_id: this.#frames.roomId, epoch, seq, checksum, state: this.#room.state.base }
+    const at = { epoch, seq, checksum, spectatorCount }
     const { hidesMembers } = this.#frames
     const shared: MutableFrames = {}
-    const infos = hidesMembers ? [] : members.map(memberInfo)
     for (const { membership } of joins) {
       const { codec } = membership
-      const own = () => this.#frames.whole('state.snapshot', at, [memberInfo(membership.member)], codec)
-      if (!hidesMembers) shared[codec] ??= this.#frames.whole('state.snapshot', at, infos, codec)
+      const own = () => this.#whole('state.snapshot', codec, [membership.member], at)
+      if (!hidesMembers) shared[codec] ??= this.#whole('state.snapshot', codec, members, at)
       const snapshot = hidesMembers ? { [codec]: own() } : shared
       append(byEdge, membership.edge, {
         ...this.#seatOf(membership),
@@ -343,4 +376,9 @@ function append<K, V>(lists: Map<K, V[]>, key: K, value: V): void {
 }
 
 /** Returns the member as clients see it. */
-const memberInfo = ({ id, sub, connected }: Member): MemberInfo => ({ member_id: id, sub, connected })
+const memberInfo = ({ id, sub, connected, spectator }: Member): MemberInfo => ({
+  member_id: id,
+  sub,
+  connected,
+  ...(spectator && { spectator }),
+})

@@ -106,6 +106,7 @@ export class RoomDescriptions {
       checksum,
       members,
       member_count: memberships.size,
+      spectator_count: memberships.spectatorCount,
       reservations: tables.reservations.rows.map(({ id, due }) => ({ sub: id, expires_at: timestamp(due) })),
       connected_count: connectedCount,
       // Null: the room was not here at the first of the last two samples.
@@ -150,6 +151,7 @@ const describeMember = (
   session_id: sessionId,
   sub: member.sub,
   connected: attached,
+  spectator: member.spectator,
   node_id: nodeName(edge),
   ...(grants && { layers: grants.of(member.id) }),
 })
@@ -236,7 +238,13 @@ interface ViewedRoom {
 export function viewOf({ members, reservations, state }: ViewedRoom, shown: Shown): JsonObject {
   const value: Json | undefined = state && (shown.layers ? state.flushed : state.base)
   return {
-    members: [...members].map(({ id, sub, connected, data }) => ({ member_id: id, sub, connected, data })),
+    members: [...members].map(({ id, sub, connected, spectator, data }) => ({
+      member_id: id,
+      sub,
+      connected,
+      spectator,
+      data,
+    })),
     reservations: reservations.map(({ id, due }) => ({ sub: id, expires_at: timestamp(due) })),
     ...(shown.state && value !== undefined && { state: value }),
   }

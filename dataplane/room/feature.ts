@@ -4,7 +4,6 @@ import type { Random } from '../../shared/random.ts'
 import type { RoomAddress } from '../traffic.ts'
 import type { RoomCore } from './core.ts'
 import type { RoomDefinition } from './definition.ts'
-import type { Member } from './definition-types.ts'
 import type { FailureLog } from './failures.ts'
 import type { Update } from './journal.ts'
 import type { RoomLimits } from './limits.ts'
@@ -43,7 +42,7 @@ export interface FeatureNeeds {
 export interface RoomView<Core = RoomCore> {
   readonly core: Core
   /** What members have received. */
-  readonly delivery: { readonly delivered: { readonly members: readonly Member[] } }
+  readonly delivery: { readonly delivered: { readonly playerCount: number; readonly spectatorCount: number } }
   readonly record: {
     /** How long the store keeps the room without an owner, in milliseconds. */
     readonly lifeMs: number

@@ -12,6 +12,7 @@ import {
   jsonCopy,
   kindOf,
   MAX_REPLY_BYTES,
+  parseOptions,
   RoomLogicError,
   RoomLogicRefused,
   validate,
@@ -28,10 +29,11 @@ import {
 } from './layer-rules.ts'
 import { type Limited, mayHave } from './limits.ts'
 import { bytesOf } from './live-object.ts'
-import type { Memberships } from './memberships.ts'
+import type { Membership } from './memberships.ts'
 import type { Kept } from './metrics.ts'
+import { freePlaces, isPlaying, mayWatch, type PlacesRoom, reserve } from './places.ts'
 import type { LiveState } from './state.ts'
-import { reserve, type Tables } from './table.ts'
+import { seatName, type Tables } from './table.ts'
 import { retryTask, timerOf, type Work } from './timers-and-tasks.ts'
 
 /** A notice that a turn has requested. */
@@ -43,15 +45,28 @@ export interface Notice {
 /** An event that a handler has emitted. `layer`: it is for the members that have the layer at the end of the turn. */
 export type AskedEvent = RoomEvent & { readonly layer?: string }
 
+/** A change of a grant that a turn has requested. `layer` null: the member loses all layers that were shown to it. */
+type AskedGrant = Grant | { readonly memberId: string; readonly layer: null }
+
+/** A change of a member's role. The member has the new role already. */
+export interface RoleChange {
+  readonly membership: Membership
+  /** The member in its role before. */
+  readonly before: Member
+  /** Options of its join, for the hook of the new role. */
+  readonly options: unknown
+}
+
 /** Effects that a turn has requested so far. */
 interface Asked {
   readonly events: AskedEvent[]
   /** Bytes of the events. */
   eventBytes: number
-  readonly shown: Grant[]
+  readonly shown: AskedGrant[]
   /** Numbers of the layers that the turn shows, by member. Undefined: it shows none. */
   showing: Map<string, number> | undefined
   readonly kicked: Kick[]
+  readonly roles: RoleChange[]
   /** Number of kicks, and of changes of grants. */
   effects: number
   readonly notices: Notice[]
@@ -65,6 +80,7 @@ const nothingAsked = (): Asked => ({
   shown: [],
   showing: undefined,
   kicked: [],
+  roles: [],
   effects: 0,
   notices: [],
   closed: false,
@@ -75,13 +91,12 @@ const nothingAsked = (): Asked => ({
 export const NOTHING: Effects = nothingAsked()
 
 /** The room whose handlers run. */
-export interface ContextRoom {
+export interface ContextRoom extends PlacesRoom {
   readonly roomId: string
   readonly address: RoomAddress
   readonly log: RoomLog
   readonly state: LiveState
   readonly tables: Tables
-  readonly memberships: Memberships
   readonly grants: Grants
   readonly awayMs: number
 }
@@ -114,8 +129,9 @@ interface Kick {
 /** Effects that a handler has requested, except changes of the state and of tables. Applied only if the handler returned normally. */
 export interface Effects {
   readonly events: readonly AskedEvent[]
-  readonly shown: readonly Grant[]
+  readonly shown: readonly AskedGrant[]
   readonly kicked: readonly Kick[]
+  readonly roles: readonly RoleChange[]
   readonly notices: readonly Notice[]
   readonly closed: boolean
   /** Reply to a message or call whose type declares one. */
@@ -153,6 +169,8 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair, Pair, Pair>
     this.kick = this.kick.bind(this)
     this.unban = this.unban.bind(this)
     this.reserve = this.reserve.bind(this)
+    this.seat = this.seat.bind(this)
+    this.unseat = this.unseat.bind(this)
     this.show = this.show.bind(this)
     this.hide = this.hide.bind(this)
     this.task = this.task.bind(this)
@@ -191,6 +209,26 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair, Pair, Pair>
 
   get members(): readonly Member[] {
     return this.#room.memberships.members
+  }
+
+  get players(): readonly Member[] {
+    return this.#room.memberships.players
+  }
+
+  get spectators(): readonly Member[] {
+    return this.#room.memberships.spectators
+  }
+
+  /** Changes of roles that the turn has requested so far. Later ones are added to the same list. */
+  get roles(): readonly RoleChange[] {
+    return this.#asked?.roles ?? NOTHING.roles
+  }
+
+  /** The member has left its old role: it loses all layers that were shown to it. */
+  endLayers(memberId: string): void {
+    const asked = this.#ask()
+    asked.shown.push({ memberId, layer: null })
+    asked.showing?.set(memberId, -this.#room.grants.count(memberId))
   }
 
   random(): number {
@@ -308,6 +346,57 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair, Pair, Pair>
         `ctx.reserve got ${JSON.stringify(seconds)} as its seconds; it must be a number above 0, such as 30`,
       )
     return reserve([sub], due, definition, this.#room, this.#needs)
+  }
+
+  seat(member: string | Member): boolean {
+    const definition = this.#during('seat')
+    const membership = this.#changing('seat', member)
+    if (!membership) return false
+    const { connected, spectator, sub } = membership.member
+    const name = seatName(sub, membership.sessionId)
+    if (!spectator || !connected || freePlaces(this.#room, name) < 1) return false
+    if (definition.sameSub !== 'allow' && sub !== null && isPlaying(this.#room, sub)) return false
+    if (!this.#changeRole(membership)) return false
+    this.#room.tables.reservations.delete(name)
+    return true
+  }
+
+  unseat(member: string | Member): boolean {
+    this.#during('unseat')
+    const membership = this.#changing('unseat', member)
+    if (!membership || membership.member.spectator || !mayWatch(this.#room)) return false
+    return this.#changeRole(membership)
+  }
+
+  /** Returns the member whose role `ctx.<call>` shall change. Undefined: no member has this id. */
+  #changing(call: string, member: string | Member): Membership | undefined {
+    const { spectators, type } = this.#definition!
+    if (!spectators)
+      throw new RoomLogicError(
+        `ctx.${call}: the room type ${type} has no spectators: add spectators: { max } to it`,
+      )
+    const membership = this.#room.memberships.get(requireMember(`ctx.${call}`, member))
+    if (membership && this.roles.some((change) => change.membership === membership))
+      throw new RoomLogicError(
+        `ctx.${call} got the member ${membership.member.id}, which has changed its role in this turn: a member can do so once in a turn`,
+      )
+    return membership
+  }
+
+  /** Gives the member the other role. Returns false if the options of its join no longer fit the schema. */
+  #changeRole(membership: Membership): boolean {
+    const options = parseOptions(this.#definition!.options, membership.options ?? {})
+    if (!options.ok && options.cause !== undefined) throw options.cause
+    if (!options.ok) return false
+    const { roles } = this.#ask()
+    if (!this.#mayHave('roles', roles.length + 1))
+      throw new RoomLogicError(
+        `ctx.seat and ctx.unseat: the turn has changed the roles of ${roles.length} members, the most there may be: change others in a later turn`,
+      )
+    const before = membership.member
+    this.#room.memberships.change(membership, { spectator: !before.spectator })
+    roles.push({ membership, before, options: options.value })
+    return true
   }
 
   show(member: string | Member, layer: string): void {
@@ -549,9 +638,9 @@ export interface Result {
 
 /** Checks a handler's return value. Undefined: the handler only changed the draft. */
 export function resultOf(hook: string, draft: unknown, returned: unknown): Result | undefined {
-  if (hook === 'onJoin' && (typeof returned === 'string' || returned === false))
+  if (hook.endsWith('onJoin') && (typeof returned === 'string' || returned === false))
     throw new RoomLogicError(
-      `onJoin returned ${kindOf(returned)}, which refuses no one: call ctx.refuse(text), or return nothing`,
+      `${hook} returned ${kindOf(returned)}, which refuses no one: call ctx.refuse(text), or return nothing`,
     )
   // Arrow functions such as `(state) => state.ticks++` return other values, which decide nothing.
   if (typeof returned !== 'object' || returned === null || returned === draft) return undefined

@@ -21,8 +21,6 @@ export interface KeptUpdate extends PackedUpdate {
   /** Events for single members. */
   readonly targeted: readonly RoomEvent[]
   readonly grants: readonly Grant[]
-  /** Ids of members that joined with it, or whose session took over a seat. */
-  readonly joined: readonly string[]
   readonly bytes: number
 }
 
@@ -103,16 +101,14 @@ export class History {
   ): void {
     const { epoch, seq, events } = update
     const targeted = events.some((event) => event.to) ? events.filter((event) => event.to) : NO_EVENTS
-    const fresh = [update.joined, update.replaced].flat()
-    const joined = fresh.length > 0 ? fresh.map(({ member }) => member.id) : NO_NAMES
     const bytes =
-      ENTRY_BYTES * (1 + targeted.length + joined.length) +
+      ENTRY_BYTES * (1 + targeted.length) +
       size(frames.patch) +
       size(frames.rest) +
       sizeOfLayers(frames.layers) +
       (packed?.length ?? 0)
     const grants = update.layers?.grants ?? NO_GRANTS
-    this.#entries.push({ epoch, seq, since, frames: kept(frames), targeted, grants, joined, packed, bytes })
+    this.#entries.push({ epoch, seq, since, frames: kept(frames), targeted, grants, packed, bytes })
     this.#bytes += bytes
     while (this.#entries.length > this.#limits.entries || this.#bytes > this.#limits.bytes) this.dropOldest()
     this.#budget.used(this)
@@ -153,7 +149,7 @@ export class History {
   /**
    * Returns the updates that a member at `position` has missed, one frame for each: its layers, the patch, the parts for all members, and
    * its own parts. `layers`: the member's layers as of the last update; undefined in rooms without layers. Returns undefined if the history
-   * does not reach back so far, if the member joined after `position`, if it saw an update of a lost epoch, or if an update is not
+   * does not reach back so far, if the member saw an update of a lost epoch, or if an update is not
    * available in this subprotocol.
    */
   replay(
@@ -173,8 +169,6 @@ export class History {
       return undefined
     const missed: Frames[] = []
     const entries = this.#entries.slice(from)
-    // Clients name their position. A member must not get updates from before its join, which contain events and values that are gone.
-    if (entries.some(({ joined }) => joined.includes(memberId))) return undefined
     const { throughout, shown, hidden } = changesOf(entries, memberId, layers)
     for (const entry of entries) {
       const shared = sharedFrames(entry, subprotocol, throughout, frames, this.#format)

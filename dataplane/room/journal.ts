@@ -69,6 +69,15 @@ interface Presence {
   readonly memberId: string
   readonly connected: boolean
   readonly sub: string | null
+  readonly spectator: boolean
+}
+
+/** A change of a member's role, as of this update. */
+interface RoleChange {
+  readonly memberId: string
+  readonly sub: string | null
+  /** True: a player has become a spectator. False: a spectator has become a player. */
+  readonly spectator: boolean
 }
 
 /** The `data` claim of a member's token, as of this update. */
@@ -101,6 +110,7 @@ export interface Update extends Position {
   readonly replaced: readonly MembershipRecord[]
   readonly left: readonly Departure[]
   readonly presence: readonly Presence[]
+  readonly roles: readonly RoleChange[]
   readonly renewed: readonly RenewedData[]
   readonly acks: readonly Ack[]
   /** Outcomes of refused and answered messages since the update before. Those of one member are in the order of their refs. */
@@ -143,6 +153,8 @@ export interface RoomSnapshot extends Position, PastUpdates {
   readonly createdAt: number
   /** The room's code. Undefined: it has none. Journal entries do not contain it. */
   readonly code: string | undefined
+  /** True if the members saw the spectators (`spectators.visible`). */
+  readonly showsSpectators: boolean
   /** True if the room was made for a match, and no player has joined it. */
   readonly awaited: true | undefined
 }
@@ -168,7 +180,9 @@ export class NewerRecord extends Error {
  * First byte of every journal entry and snapshot, also of the entries in a snapshot. Another layout gets a larger number. In every version,
  * the CRC-32 of the rest follows, with the version as its start value. So damage is never mistaken for a newer version.
  */
-const VERSION = 9
+const VERSION = 10
+/** Oldest version that is read. It knew no spectators. Records of rooms that sleep can be years old. */
+const OLDEST = 9
 const LENGTH_BYTES = 4
 const HEAD_BYTES = 5
 const NO_HEAD = new Uint8Array(HEAD_BYTES)
@@ -185,13 +199,13 @@ export class JournalFormat {
   entry(update: Update): Uint8Array {
     const writer = this.#writer.begin()
     writer.raw(NO_HEAD)
-    write(writer, UPDATE, update)
+    write(writer, LAYOUTS.update, update)
     return sealed(writer.take())
   }
 
   snapshot(snapshot: RoomSnapshot): Uint8Array {
     const writer = this.#writer.begin()
-    write(writer, SNAPSHOT, snapshot)
+    write(writer, LAYOUTS.snapshot, snapshot)
     return sealed(joinParts([writer.take(), ...snapshot.updates]))
   }
 
@@ -199,19 +213,19 @@ export class JournalFormat {
   outcomes(rows: readonly RequestOutcome[]): Uint8Array {
     const writer = this.#writer.begin()
     writer.raw(NO_HEAD)
-    write(writer, OUTCOMES, rows)
+    write(writer, LAYOUTS.outcomes, rows)
     return sealed(writer.take())
   }
 
   /** Throws UnreadableRecord or NewerRecord. */
   readOutcomes(bytes: Uint8Array): readonly RequestOutcome[] {
-    return this.#read(bytes, () => read(OUTCOMES, bytes.subarray(HEAD_BYTES)))
+    return this.#read(bytes, ({ outcomes }) => read(outcomes, bytes.subarray(HEAD_BYTES)))
   }
 
   /** Throws UnreadableRecord or NewerRecord. */
   readEntry(bytes: Uint8Array): Update {
-    return this.#read(bytes, () => {
-      const update = read(UPDATE, bytes.subarray(HEAD_BYTES))
+    return this.#read(bytes, (layouts) => {
+      const update = read(layouts.update, bytes.subarray(HEAD_BYTES))
       for (const { path, at } of update.layers?.hidden ?? [])
         if (at >= path.length)
           throw new TypeError(
@@ -223,19 +237,26 @@ export class JournalFormat {
 
   /** Throws UnreadableRecord or NewerRecord. Does not decode the updates: `readEntry` does. */
   readSnapshot(bytes: Uint8Array): RoomSnapshot {
-    return this.#read(bytes, () => {
+    return this.#read(bytes, ({ snapshot }) => {
       const [whole, ...updates] = splitParts(bytes)
-      return { ...read(SNAPSHOT, whole!), updates }
+      return { ...read(snapshot, whole!), updates }
     })
   }
 
-  #read<T>(bytes: Uint8Array, unpack: () => T): T {
+  /** Returns the entry of a decoded update in the present version. `bytes`: its entry as it was read. */
+  renewed(update: Update, bytes: Uint8Array): Uint8Array {
+    return bytes[0] === VERSION ? bytes : this.entry(update)
+  }
+
+  #read<T>(bytes: Uint8Array, unpack: (layouts: Layouts) => T): T {
     const version = requireSealed(bytes)
     if (version > VERSION) throw new NewerRecord(version)
-    if (version < VERSION)
-      throw new UnreadableRecord(`a room record has version ${version}; this node reads version ${VERSION}`)
+    if (version < OLDEST)
+      throw new UnreadableRecord(
+        `a room record has version ${version}; this node reads versions ${OLDEST} to ${VERSION}`,
+      )
     try {
-      return unpack()
+      return unpack(version === VERSION ? LAYOUTS : OLDEST_LAYOUTS)
     } catch (error) {
       throw new UnreadableRecord(`a room record of ${bytes.length} bytes is not what one holds`, {
         cause: error,
@@ -308,6 +329,8 @@ type Layout =
   | { readonly kind: 'optional'; readonly part: Layout; readonly nothing: null | undefined }
   /** The last field of a tuple, which earlier code did not have. It is missing if it is undefined. */
   | { readonly kind: 'added'; readonly part: Layout }
+  /** A field that this version of the record does not have, and the value that it stands for. Only read. */
+  | { readonly kind: 'absent'; readonly value: unknown }
   /** `failed` for objects with a `code`, else `other`. Their widths differ. */
   | { readonly kind: 'outcome'; readonly failed: Tuple; readonly other: Tuple }
 
@@ -322,10 +345,13 @@ interface Tuple {
 
 function tuple<T>(parts: { readonly [K in keyof T]-?: Part<T[K]> }): Tuple & { readonly of?: T } {
   const fields = Object.entries<Layout>(parts)
-  const width = fields.reduce((sum, [, part]) => sum + (part.kind === 'inline' ? part.width : 1), 0)
+  const width = fields.reduce((sum, [, part]) => sum + widthOf(part), 0)
   const [name, last] = fields.at(-1) ?? []
   return { kind: 'tuple', fields, width, added: last?.kind === 'added' ? name : undefined }
 }
+
+const widthOf = (part: Layout): number =>
+  part.kind === 'inline' ? part.width : part.kind === 'absent' ? 0 : 1
 
 const listOf = <T>(part: Part<T>): Part<readonly T[]> => ({ kind: 'list', part })
 
@@ -387,6 +413,7 @@ function writeFields(
  */
 function readPart(layout: Layout, values: Iterator<unknown>, what: string): unknown {
   if (layout.kind === 'inline') return readFields(layout, values)
+  if (layout.kind === 'absent') return layout.value
   const found: unknown = values.next().value
   switch (layout.kind) {
     case 'tuple':
@@ -480,26 +507,10 @@ const COUNT: Part<number> = { kind: 'count' }
 const FLAG: Part<boolean> = { kind: 'flag' }
 const JSON_VALUE: Part<Json> = { kind: 'json' }
 const DATA = optional<JsonObject, null>({ kind: 'object' }, null)
-const MEMBER: Part<Member> = {
-  ...tuple<Member>({ id: TEXT, sub: optional(TEXT, null), connected: FLAG, data: DATA }),
-  kind: 'inline',
-}
 const POSITION = { epoch: COUNT, seq: COUNT }
 const REFUSED = { ref: COUNT, code: { kind: 'error_code' } as Part<ErrorCode>, message: TEXT }
 const REPLIED = { ref: COUNT, reply: JSON_VALUE }
-const MEMBERSHIP = tuple<MembershipRecord>({
-  member: MEMBER,
-  sessionId: TEXT,
-  subscriptionId: optional(TEXT, undefined),
-  joinRequest: COUNT,
-  edge: TEXT,
-  codec: { kind: 'subprotocol' },
-  lastRef: COUNT,
-  outcomes: listOf<Outcome>({ kind: 'outcome', failed: tuple(REFUSED), other: tuple(REPLIED) }),
-  forgotten: COUNT,
-})
 const EVENT = tuple<RoomEvent>({ name: TEXT, data: JSON_VALUE, to: optional(listOf(TEXT), undefined) })
-const DEPARTURE = tuple<Departure>({ member: MEMBER, reason: { kind: 'departure_reason' } })
 const ACK = tuple<Ack>({ memberId: TEXT, ref: COUNT, forgotten: COUNT })
 const GRANT = tuple<Grant>({ memberId: TEXT, layer: TEXT, shown: FLAG })
 const HIDDEN = tuple<HiddenChange>({
@@ -542,7 +553,6 @@ const ROWS: { readonly [Name in keyof TableRows]: Part<TableRows[Name][number]> 
     },
   }),
 }
-const OUTCOMES = listOf(ROWS.outcomes)
 /** Builds a part with one field for each table, from the table's rows. */
 const tables = <T>(partOf: (rows: Part<readonly Row[]>) => Part<unknown>): Part<T> =>
   tuple(
@@ -552,39 +562,74 @@ const TABLE_ROWS = tables<TableRows>((rows) => rows)
 const TABLES_CHANGES = tables<TablesChanges>((set) =>
   optional(tuple<TableChanges<Row>>({ set, removed: listOf(TEXT) }), undefined),
 )
-const UPDATE = tuple<Update>({
-  ...POSITION,
-  visible: FLAG,
-  checksum: COUNT,
-  delta: optional<Delta, undefined>({ kind: 'delta' }, undefined),
-  events: listOf(EVENT),
-  joined: listOf(MEMBERSHIP),
-  replaced: listOf(MEMBERSHIP),
-  left: listOf(DEPARTURE),
-  presence: listOf(tuple<Presence>({ memberId: TEXT, connected: FLAG, sub: optional(TEXT, null) })),
-  renewed: listOf(tuple<RenewedData>({ memberId: TEXT, data: DATA })),
-  acks: listOf(ACK),
-  outcomes: listOf<MemberOutcome>({
-    kind: 'outcome',
-    failed: tuple<Of<RefusedRef>>({ memberId: TEXT, ...REFUSED }),
-    other: tuple<Of<RepliedRef>>({ memberId: TEXT, ...REPLIED }),
-  }),
-  layers: optional(UPDATE_LAYERS, undefined),
-  tables: optional(TABLES_CHANGES, undefined),
-})
-const SNAPSHOT = tuple<Omit<RoomSnapshot, 'updates'>>({
-  ...POSITION,
-  checksum: COUNT,
-  state: JSON_VALUE,
-  memberships: listOf(MEMBERSHIP),
-  base: tuple<Position>(POSITION),
-  layers: optional(SNAPSHOT_LAYERS, undefined),
-  stateVersion: COUNT,
-  tables: TABLE_ROWS,
-  createdAt: COUNT,
-  code: optional(TEXT, undefined),
-  awaited: added<true>({ kind: 'flag' }),
-})
+/** Layouts of all records of one version. */
+interface Layouts {
+  readonly update: Part<Update>
+  readonly snapshot: Part<Omit<RoomSnapshot, 'updates'>>
+  readonly outcomes: Part<readonly RequestOutcome[]>
+}
+
+/** `since`: returns the part of a field that `OLDEST` does not have, and that has the value `before` there. */
+function layoutsOf(since: <T>(part: Part<T>, before: T) => Part<T>): Layouts {
+  const spectator = since(FLAG, false)
+  const member: Part<Member> = {
+    ...tuple<Member>({ id: TEXT, sub: optional(TEXT, null), connected: FLAG, data: DATA, spectator }),
+    kind: 'inline',
+  }
+  const membership = tuple<MembershipRecord>({
+    member,
+    sessionId: TEXT,
+    subscriptionId: optional(TEXT, undefined),
+    joinRequest: COUNT,
+    edge: TEXT,
+    codec: { kind: 'subprotocol' },
+    lastRef: COUNT,
+    outcomes: listOf<Outcome>({ kind: 'outcome', failed: tuple(REFUSED), other: tuple(REPLIED) }),
+    forgotten: COUNT,
+    joinedSeq: since<number | undefined>(COUNT, undefined),
+    options: since(optional(JSON_VALUE, undefined), undefined),
+  })
+  const sub = optional(TEXT, null)
+  const update = tuple<Update>({
+    ...POSITION,
+    visible: FLAG,
+    checksum: COUNT,
+    delta: optional<Delta, undefined>({ kind: 'delta' }, undefined),
+    events: listOf(EVENT),
+    joined: listOf(membership),
+    replaced: listOf(membership),
+    left: listOf(tuple<Departure>({ member, reason: { kind: 'departure_reason' } })),
+    presence: listOf(tuple<Presence>({ memberId: TEXT, connected: FLAG, sub, spectator })),
+    roles: since<Update['roles']>(listOf(tuple<RoleChange>({ memberId: TEXT, sub, spectator })), []),
+    renewed: listOf(tuple<RenewedData>({ memberId: TEXT, data: DATA })),
+    acks: listOf(ACK),
+    outcomes: listOf<MemberOutcome>({
+      kind: 'outcome',
+      failed: tuple<Of<RefusedRef>>({ memberId: TEXT, ...REFUSED }),
+      other: tuple<Of<RepliedRef>>({ memberId: TEXT, ...REPLIED }),
+    }),
+    layers: optional(UPDATE_LAYERS, undefined),
+    tables: optional(TABLES_CHANGES, undefined),
+  })
+  const snapshot = tuple<Omit<RoomSnapshot, 'updates'>>({
+    ...POSITION,
+    checksum: COUNT,
+    state: JSON_VALUE,
+    memberships: listOf(membership),
+    base: tuple<Position>(POSITION),
+    layers: optional(SNAPSHOT_LAYERS, undefined),
+    stateVersion: COUNT,
+    tables: TABLE_ROWS,
+    createdAt: COUNT,
+    code: optional(TEXT, undefined),
+    showsSpectators: spectator,
+    awaited: added<true>({ kind: 'flag' }),
+  })
+  return { update, snapshot, outcomes: listOf(ROWS.outcomes) }
+}
+
+const LAYOUTS = layoutsOf((part) => part)
+const OLDEST_LAYOUTS = layoutsOf((_part, value) => ({ kind: 'absent', value }))
 
 /**
  * Writes a delta: 0 removes; [1, value] replaces; [2, value] adds; [3, key, change, …] changes an object; [4, [index, change, …], [at,

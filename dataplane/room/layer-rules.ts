@@ -212,6 +212,13 @@ export class Grants {
     this.#changed.add(memberId)
   }
 
+  /** Takes all layers from a member that were shown to it. */
+  clear(memberId: string): void {
+    if (this.count(memberId) === 0) return
+    this.#present.set(memberId, new Set())
+    this.#changed.add(memberId)
+  }
+
   /** Removes the grants of a member that has left. */
   forget(memberId: string): void {
     if (this.#present.delete(memberId)) this.#changed.add(memberId)

@@ -36,6 +36,8 @@ interface KeptLimits {
   readonly layers: number
   /** Kicks of one turn, and layers that it shows or hides, together. */
   readonly effects: number
+  /** Members whose role one turn changes. */
+  readonly roles: number
 }
 
 /** Limits of every room of a node. */
@@ -55,6 +57,8 @@ export interface RoomLimits extends KeptLimits {
   readonly events: { readonly turn: number; readonly bytes: number; readonly turnBytes: number }
   /** Bytes of the state, as `LiveState` counts them. */
   readonly stateBytes: number
+  /** Bytes of the options of a join, as JSON, in a room type with spectators, which keeps them. */
+  readonly optionsBytes: number
   /** How long `admit` may take. */
   readonly admitMs: number
   /** How long `admit` may take for all players of a match together. */
@@ -94,12 +98,14 @@ export const ROOM_LIMITS: RoomLimits = {
   bans: 1000,
   layers: 1024,
   effects: 100_000,
+  roles: 100,
   events: {
     turn: LIMITS.maxTurnEvents.value,
     bytes: LIMITS.maxEventBytes.value,
     turnBytes: LIMITS.maxTurnEventBytes.value,
   },
   stateBytes: 8 * 1024 * 1024,
+  optionsBytes: 1024,
   admitMs: 5000,
   matchAdmitMs: 8000,
   loadMs: 10_000,

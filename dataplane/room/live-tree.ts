@@ -63,6 +63,11 @@ export class LiveTree implements Tree {
   begin(): unknown {
     this.#open = true
     this.#marked = this.#marks.count
+    return this.view
+  }
+
+  /** The state for handlers: a view, or a scalar. */
+  get view(): unknown {
     return viewOf(this.#root)
   }
 

@@ -1,3 +1,4 @@
+import type { Json } from '../../shared/json.ts'
 import type { Subprotocol } from '../../shared/protocol/messages.ts'
 import type { Outcome } from '../traffic.ts'
 import { deepCopy, frozen } from './copy.ts'
@@ -28,4 +29,8 @@ export interface MembershipRecord extends OutcomesRecord {
   readonly codec: Subprotocol
   /** Highest ref that was applied or refused. */
   readonly lastRef: number
+  /** Seq of the update with the join. The member may not get anything from before it. Undefined: a version before spectators wrote the record. */
+  readonly joinedSeq?: number | undefined
+  /** Options of the join, for hooks that run at a change of the role. Undefined: the room type has no spectators. */
+  readonly options?: Json | undefined
 }

@@ -224,7 +224,7 @@ describe('Memberships', () => {
   const membership = (joinRequest: number) =>
     new Membership(
       {
-        member: { id: 'mem_a', sub: 'ann', connected: true, data: null },
+        member: { id: 'mem_a', sub: 'ann', connected: true, spectator: false, data: null },
         sessionId: 'ses_a',
         joinRequest,
         edge: 'node_a',

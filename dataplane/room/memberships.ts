@@ -1,3 +1,4 @@
+import type { Json } from '../../shared/json.ts'
 import type { Subprotocol } from '../../shared/protocol/messages.ts'
 import { playerOf } from '../traffic.ts'
 import type { Member } from './definition-types.ts'
@@ -21,7 +22,7 @@ export class Memberships {
   readonly #subscriptions = new Map<string, Membership>()
   readonly #sessions = new Map<string, Membership>()
   /** By sub. */
-  readonly #players = new Map<string, Set<Membership>>()
+  readonly #bySub = new Map<string, Set<Membership>>()
   readonly #edges = new Map<string, number>()
   readonly #codecs = new Map<Subprotocol, number>()
   /** Number of attached members at each edge with at least one. */
@@ -31,9 +32,20 @@ export class Memberships {
   /** Remaining rates of the members' messages. */
   readonly rates = new Rates()
   #members: readonly Member[] | undefined
+  #players: readonly Member[] | undefined
+  #spectators: readonly Member[] | undefined
+  #spectatorCount = 0
 
   get size(): number {
     return this.#memberships.size
+  }
+
+  get playerCount(): number {
+    return this.size - this.#spectatorCount
+  }
+
+  get spectatorCount(): number {
+    return this.#spectatorCount
   }
 
   /** The edge with the most attached members. */
@@ -46,8 +58,33 @@ export class Memberships {
 
   /** The members. The array stays the same until a member joins, leaves or changes. */
   get members(): readonly Member[] {
-    this.#members ??= Object.freeze([...this.#memberships.values()].map((membership) => membership.member))
+    this.#members ??= this.#list(() => true)
     return this.#members
+  }
+
+  /** The players. The array stays the same until a player joins, leaves or changes. */
+  get players(): readonly Member[] {
+    this.#players ??= this.#spectatorCount === 0 ? this.members : this.#list(({ spectator }) => !spectator)
+    return this.#players
+  }
+
+  /** The spectators. The array stays the same until a spectator joins, leaves or changes. */
+  get spectators(): readonly Member[] {
+    this.#spectators ??= this.#list(({ spectator }) => spectator)
+    return this.#spectators
+  }
+
+  #list(has: (member: Member) => boolean): readonly Member[] {
+    const members: Member[] = []
+    for (const { member } of this.#memberships.values()) if (has(member)) members.push(member)
+    return Object.freeze(members)
+  }
+
+  /** A member is another one now, or has come or gone. */
+  #changed({ spectator }: Member): void {
+    this.#members = undefined
+    if (spectator) this.#spectators = undefined
+    else this.#players = undefined
   }
 
   get(memberId: string): Membership | undefined {
@@ -81,7 +118,7 @@ export class Memberships {
 
   /** Returns the memberships of a player, in the order of their sessions. */
   ofPlayer(sub: string): Iterable<Membership> {
-    return this.#players.get(sub) ?? NO_MEMBERSHIPS
+    return this.#bySub.get(sub) ?? NO_MEMBERSHIPS
   }
 
   /**
@@ -92,8 +129,9 @@ export class Memberships {
     this.#subscriptions.set(membership.subscriptionId, membership)
     this.#sessions.set(membership.sessionId, membership)
     const { sub } = membership.member
-    if (sub !== null) this.#players.set(sub, (this.#players.get(sub) ?? new Set()).add(membership))
-    this.#members = undefined
+    if (sub !== null) this.#bySub.set(sub, (this.#bySub.get(sub) ?? new Set()).add(membership))
+    if (membership.member.spectator) this.#spectatorCount++
+    this.#changed(membership.member)
     this.rates.join(membership.principal)
     // All members together keep no more than before, so each keeps less.
     if (sharesShrink(this.size)) for (const { refs } of this) refs.share(this.size)
@@ -108,10 +146,11 @@ export class Memberships {
     if (!this.#leaving.has(id)) this.#leaving.set(id, membership)
     if (this.#sessions.get(membership.sessionId) === membership) this.#sessions.delete(membership.sessionId)
     const { sub } = membership.member
-    const own = sub === null ? undefined : this.#players.get(sub)
+    const own = sub === null ? undefined : this.#bySub.get(sub)
     own?.delete(membership)
-    if (sub !== null && own?.size === 0) this.#players.delete(sub)
-    this.#members = undefined
+    if (sub !== null && own?.size === 0) this.#bySub.delete(sub)
+    if (membership.member.spectator) this.#spectatorCount--
+    this.#changed(membership.member)
     this.rates.leave(membership.principal)
   }
 
@@ -148,9 +187,12 @@ export class Memberships {
   }
 
   /** Replaces what room logic sees of a member. */
-  change(membership: Membership, change: Partial<Pick<Member, 'connected' | 'data'>>): void {
-    membership.member = memberFor({ ...membership.member, ...change })
-    this.#members = undefined
+  change(membership: Membership, change: Partial<Pick<Member, 'connected' | 'spectator' | 'data'>>): void {
+    const before = membership.member
+    membership.member = memberFor({ ...before, ...change })
+    this.#spectatorCount += Number(membership.member.spectator) - Number(before.spectator)
+    this.#changed(before)
+    this.#changed(membership.member)
   }
 
   [Symbol.iterator](): IterableIterator<Membership> {
@@ -174,6 +216,10 @@ export class Membership {
   /** Id of the membership between edge and owner. Each session has another id, so late messages of a replaced session match no seat. */
   readonly subscriptionId: string
   readonly joinRequest: number
+  /** Seq of the update with the join. */
+  joinedSeq: number
+  /** Options of the join, in a room type with spectators. */
+  readonly options: Json | undefined
   edge: string
   codec: Subprotocol
   /** Number of resumes of the session when `edge` sent its first message for it. */
@@ -199,6 +245,8 @@ export class Membership {
     this.sessionId = record.sessionId
     this.subscriptionId = record.subscriptionId ?? record.member.id
     this.joinRequest = record.joinRequest
+    this.joinedSeq = record.joinedSeq ?? 0
+    this.options = record.options
     this.edge = record.edge
     this.codec = record.codec
     this.refs = new Deduplicator(limits, record.lastRef, record)
@@ -223,7 +271,7 @@ export class Membership {
 
   /** Returns the membership as of the last flush. */
   record(): MembershipRecord {
-    const { flushed, sessionId, subscriptionId, joinRequest, edge, codec, refs } = this
+    const { flushed, sessionId, subscriptionId, joinRequest, joinedSeq, options, edge, codec, refs } = this
     return {
       member: flushed,
       sessionId,
@@ -232,6 +280,8 @@ export class Membership {
       edge,
       codec,
       lastRef: refs.flushed,
+      joinedSeq,
+      options,
       ...refs.record(),
     }
   }

@@ -22,6 +22,7 @@ const KEPT = [
   'outcomes',
   'requests',
   'effects',
+  'roles',
 ] as const
 export type Kept = (typeof KEPT)[number]
 

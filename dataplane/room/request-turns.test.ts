@@ -461,7 +461,7 @@ describe('A request', () => {
     const described = await ask(other({ op: 'describe', ...shown }, 'describe'))
     expect(described).toEqual({
       reply: {
-        members: [{ member_id: 'ann', sub: null, connected: true, data: null }],
+        members: [{ member_id: 'ann', sub: null, connected: true, spectator: false, data: null }],
         reservations: [{ sub: 'bob', expires_at: expect.any(String) }],
         state: { gold: 0, log: [] },
       },

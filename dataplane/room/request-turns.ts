@@ -24,11 +24,12 @@ import type { Limited } from './limits.ts'
 import { memberFor } from './member.ts'
 import type { Memberships } from './memberships.ts'
 import { answerOf, CONFLICT, OUTCOME_MS, Outcomes } from './outcomes.ts'
+import { reserve } from './places.ts'
 import type { Replies } from './replies.ts'
 import { type CodeRoom, type RoomCode, turnOf } from './room-code.ts'
 import type { Scheduler, Timer } from './scheduler.ts'
 import type { LiveState } from './state.ts'
-import { hashOf, type Outcome, reserve, type Tables } from './table.ts'
+import { hashOf, type Outcome, type Tables } from './table.ts'
 import type { Turns } from './turn.ts'
 import { flushedMembers } from './update.ts'
 
@@ -242,7 +243,7 @@ export class RequestTurns {
         subject: name,
         principal: sub === null ? name : playerOf(sub, name),
       }
-      const member = memberFor({ id: name, sub, connected: true, data })
+      const member = memberFor({ id: name, sub, connected: true, spectator: false, data })
       verdicts[i] = await askAdmit(this.#room, member, options.value, turn, this.#needs)
     })
     void Promise.all(asked).then(decide)
@@ -290,7 +291,7 @@ export class RequestTurns {
   /** Ends the room of a match that is not played. */
   #endUnused(): void {
     const { awaited, memberships, tables, wants } = this.#room
-    if (awaited && memberships.size + tables.reservations.size === 0) wants.close = true
+    if (awaited && memberships.playerCount + tables.reservations.size === 0) wants.close = true
   }
 
   #reserve({ subs, seconds }: Reserve, admitted?: string): Result {

@@ -292,7 +292,7 @@ describe('damaged record', () => {
       )
       expect(broken({ snapshot: snapshot.slice(0, 20) })).toThrow(/20 bytes is damaged: its CRC/)
       expect(broken({ snapshot: Uint8Array.of(3) })).toThrow(/has 1 bytes; the shortest has 5/)
-      expect(broken({ snapshot: sealed(snapshot, 3) })).toThrow(/version 3; this node reads version 9/)
+      expect(broken({ snapshot: sealed(snapshot, 3) })).toThrow(/version 3; this node reads versions 9 to 10/)
       expect(broken({ journal: journal.slice(1) })).toThrow(/a journal entry has seq \d+ behind seq \d+/)
       const holed = format.snapshot({ ...whole, updates: whole.updates.slice(1) })
       expect(broken({ snapshot: holed })).toThrow(/the history of a snapshot has seq/)
@@ -316,13 +316,13 @@ describe('damaged record', () => {
 
   describe('a record of a newer version', () => {
     it.each([
-      ['its snapshot', () => withPart(0, sealed(sound.snapshot, 10))],
-      ['a journal entry', () => withPart(2, sealed(sound.journal[1]!, 10))],
+      ['its snapshot', () => withPart(0, sealed(sound.snapshot, 11))],
+      ['a journal entry', () => withPart(2, sealed(sound.journal[1]!, 11))],
       [
         'an entry of its history',
         () => {
           const whole = format.readSnapshot(sound.snapshot)
-          const updates = whole.updates.map((entry, i) => (i === 1 ? sealed(entry, 10) : entry))
+          const updates = whole.updates.map((entry, i) => (i === 1 ? sealed(entry, 11) : entry))
           return withPart(0, format.snapshot({ ...whole, updates }))
         },
       ],
@@ -339,7 +339,7 @@ describe('damaged record', () => {
         ])
       }
       const told = lines.filter(({ level }) => level >= 50)
-      expect(told).toMatchObject([{ room: ROOM, err: { message: expect.stringContaining('version 10') } }])
+      expect(told).toMatchObject([{ room: ROOM, err: { message: expect.stringContaining('version 11') } }])
       const { epoch, owner } = (await store.rooms.inspect(ROOM))!
       expect(owner).toBeNull()
       expect(await store.rooms.claim(ROOM, 'node_c', epoch, LONG_MS)).toMatchObject(record)
@@ -494,7 +494,7 @@ describe('the record of a room', () => {
   const refusal = { ref: 9, code: 'room_full', message: 'full' } as const
   const reply = { ref: 10, reply: { hp: [1, 'two'] } } as const
   const membership = {
-    member: { id: 'mem_a', sub: 'anna', connected: false, data: { level: 3 } },
+    member: { id: 'mem_a', sub: 'anna', connected: false, spectator: true, data: { level: 3 } },
     sessionId: 'ses_1',
     joinRequest: 1,
     edge: 'node-1~f3Kx9a_Q',
@@ -502,6 +502,8 @@ describe('the record of a room', () => {
     lastRef: 70_000,
     outcomes: [refusal, reply],
     forgotten: 4,
+    joinedSeq: 69_000,
+    options: { colour: 'red' },
   } as const
   const timer = { id: 'turn', due: 1_795_181_420_123, name: 'turnEnds', data: { turn: 3 } } as const
   const task = { id: 'tsk_1_2', name: 'question', data: null } as const
@@ -516,8 +518,11 @@ describe('the record of a room', () => {
     ],
     joined: [membership],
     replaced: [{ ...membership, subscriptionId: 'mem_c' }],
-    left: [{ member: { id: 'mem_b', sub: null, connected: true, data: null }, reason: 'kicked' }],
-    presence: [{ memberId: 'mem_a', connected: false, sub: 'anna' }],
+    left: [
+      { member: { id: 'mem_b', sub: null, connected: true, spectator: false, data: null }, reason: 'kicked' },
+    ],
+    presence: [{ memberId: 'mem_a', connected: false, sub: 'anna', spectator: true }],
+    roles: [{ memberId: 'mem_a', sub: 'anna', spectator: true }],
     renewed: [{ memberId: 'mem_a', data: { level: 3 } }],
     acks: [{ memberId: 'mem_a', ref: 70_000, forgotten: 4 }],
     outcomes: [
@@ -543,8 +548,8 @@ describe('the record of a room', () => {
   const layers = { checksum: 19, sum: 20, grants: [{ memberId: 'mem_a', layers: ['team:red'] }] }
   const base = { epoch: 1_795_181_400_000, seq: 70_000 }
 
-  /** `update` in a snapshot, as version 9 has it in stores since the first release that wrote it. */
-  const STORED = Buffer.from(
+  /** The record of a version before spectators, which is version 9. It is `update` without spectators in a snapshot. */
+  const BEFORE = Buffer.from(
     `CSt0pbUAAAIhm8tCeh+SZQOwAM4AARFxzv7cupiFpGRlZXCRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZ
      GRkZGRkZGRkZGRkZGRkZGRkZGRkZECpGxpc3SVgaFhA6V0aHJlZcDUD/HLfjfkPIgAdZyncGxheWVyc4KkYW5uYYGiaHDNASyqYsOp
      cnQg8J+OsoKiaHDS//7ukKNiYWeSy0J6H5JlA7AA2Sh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4q2Nvbn
@@ -569,40 +574,91 @@ describe('the record of a room', () => {
     'base64',
   )
 
-  // A release reads the records of the release before. While both share a cluster, the older release also reads those of the newer one.
-  it('is read and written in version 9 to the byte', () => {
-    const format = new JournalFormat()
-    const { updates, ...snapshot } = format.readSnapshot(STORED)
-    expect(snapshot).toEqual({
-      ...at,
-      state: after,
-      memberships: [membership],
-      base,
-      tables: {
-        timers: [timer],
-        tasks: [task],
-        bans: [{ id: 'mallory' }, { id: 'eve' }],
-        reservations: [{ id: 'ada', due: 1_795_181_430_000 }],
-        outcomes: [
-          {
-            id: 'key_1/a',
-            hash: 'h',
-            due: 1_795_181_440_000,
-            answer: { reply: { total: 7 }, epoch: 3, seq: 9 },
-          },
-          { id: 'key_1/b', hash: 'i', due: 1_795_181_450_000, answer: { code: 'room_full', message: 'no' } },
-        ],
-      },
-      layers,
-      stateVersion: 3,
-      createdAt: 1_766_000_000_000,
-      code: 'K7QX2M',
-      awaited: undefined,
-    } satisfies Omit<RoomSnapshot, 'updates'>)
-    const { delta, ...rest } = format.readEntry(updates[0]!)
-    expect({ ...rest, delta: update.delta }).toEqual(update)
+  /** `update` in a snapshot, as version 10 has it in stores since the first release that wrote it. */
+  const STORED = Buffer.from(
+    `CuKd1z4AAAI0nMtCeh+SZQOwAM4AARFxzv7cupiFpGRlZXCRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZ
+     GRkZGRkZGRkZGRkZGRkZGRkZGRkZECpGxpc3SVgaFhA6V0aHJlZcDUD/HLfjfkPIgAdZyncGxheWVyc4KkYW5uYYGiaHDNASyqYsOp
+     cnQg8J+OsoKiaHDS//7ukKNiYWeSy0J6H5JlA7AA2Sh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4q2Nvbn
+     N0cnVjdG9ygaZ0b0pTT04BoNQAAZGfpW1lbV9hpGFubmHCgaVsZXZlbAPDpXNlc18xwAGvbm9kZS0xfmYzS3g5YV9RsnJvb21mdWwu
+     djEubXNncGFja84AARFwkpMJqXJvb21fZnVsbKRmdWxskgqBomhwkgGjdHdvBM4AAQ2IgaZjb2xvdXKjcmVkkstCeh+SZPwAAM4AAR
+     FwkxMUkZKlbWVtX2GRqHRlYW06cmVkA5WRlKR0dXJuy0J6H5Jp5bAAqHR1cm5FbmRzgaR0dXJuA5GUp3Rza18xXzKocXVlc3Rpb27A
+     wJKRp21hbGxvcnmRo2V2ZZGSo2FkYctCeh+SbE8AAJKUp2tleV8xL2GhaMtCeh+SbsAAAJOBpXRvdGFsBwMJlKdrZXlfMS9ioWnLQn
+     ofknExAACSqXJvb21fZnVsbKJub8tCebLc18AAAKZLN1FYMk3DAAAETApizb+T3AAQy0J6H5JlA7AAzgABEXHDzv7cupidA6RkZWVw
+     kwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJ
+     MEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCT
+     BJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkw
+     SSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkgECkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQ
+     kJCQkJCQkJCQkJCQpGxpc3STBJYAkgGBoWEDAZIBpXRocmVlApIBwJMDAJLUD/HLfjfkPIgAdZyncGxheWVyc5UDpGFubmGTA6JocJ
+     IBzQEsqmLDqXJ0IPCfjrKSAoKiaHDS//7ukKNiYWeSy0J6H5JlA7AA2Sh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4
+     eHh4eHh4q2NvbnN0cnVjdG9ykgKBpnRvSlNPTgGgkgLUAAGkZ29uZQCSk6NoaXSBomJ5pW1lbV9hwJOkdG9sZMCRpW1lbV9hkZ+lbW
+     VtX2GkYW5uYcKBpWxldmVsA8Olc2VzXzHAAa9ub2RlLTF+ZjNLeDlhX1Gycm9vbWZ1bC52MS5tc2dwYWNrzgABEXCSkwmpcm9vbV9m
+     dWxspGZ1bGySCoGiaHCSAaN0d28EzgABDYiBpmNvbG91cqNyZWSRn6VtZW1fYaRhbm5hwoGlbGV2ZWwDw6VzZXNfMaVtZW1fYwGvbm
+     9kZS0xfmYzS3g5YV9RsnJvb21mdWwudjEubXNncGFja84AARFwkpMJqXJvb21fZnVsbKRmdWxskgqBomhwkgGjdHdvBM4AAQ2IgaZj
+     b2xvdXKjcmVkkZalbWVtX2LAw8DCpmtpY2tlZJGUpW1lbV9hwqRhbm5hw5GTpW1lbV9hpGFubmHDkZKlbWVtX2GBpWxldmVsA5GTpW
+     1lbV9hzgABEXAEkpSlbWVtX2EJqXJvb21fZnVsbKRmdWxsk6VtZW1fYQqBomhwkgGjdHdvlRHO8AAAAZKUrG1lbWJlcjptZW1fYZKl
+     aGFuZHOlbWVtX2GSApEHAJTAkaRkZWNrAACRk6xtZW1iZXI6bWVtX2ESw5GTpW1lbV9hpXN0YWZmwpWSkZSkdHVybstCeh+SaeWwAK
+     h0dXJuRW5kc4GkdHVybgORpXRtcl8xkpGUp3Rza18xXzKocXVlc3Rpb27AwJGndHNrXzFfMZKRkadtYWxsb3J5kaJib8DA`,
+    'base64',
+  )
+
+  const snapshot: Omit<RoomSnapshot, 'updates'> = {
+    ...at,
+    state: after,
+    memberships: [membership],
+    base,
+    tables: {
+      timers: [timer],
+      tasks: [task],
+      bans: [{ id: 'mallory' }, { id: 'eve' }],
+      reservations: [{ id: 'ada', due: 1_795_181_430_000 }],
+      outcomes: [
+        {
+          id: 'key_1/a',
+          hash: 'h',
+          due: 1_795_181_440_000,
+          answer: { reply: { total: 7 }, epoch: 3, seq: 9 },
+        },
+        { id: 'key_1/b', hash: 'i', due: 1_795_181_450_000, answer: { code: 'room_full', message: 'no' } },
+      ],
+    },
+    layers,
+    stateVersion: 3,
+    createdAt: 1_766_000_000_000,
+    code: 'K7QX2M',
+    showsSpectators: true,
+    awaited: undefined,
+  }
+
+  /** Expects a record, and the update in it. */
+  function expectRecord(bytes: Uint8Array, right: Omit<RoomSnapshot, 'updates'>, rightUpdate: Update) {
+    const { updates, ...read } = new JournalFormat().readSnapshot(bytes)
+    expect(read).toEqual(right)
+    const { delta, ...rest } = new JournalFormat().readEntry(updates[0]!)
+    expect({ ...rest, delta: update.delta }).toEqual(rightUpdate)
     expect(apply(before, delta!)).toEqual(after)
+  }
+
+  // A release reads the records of the release before.
+  it('is read and written in version 10 to the byte', () => {
+    const format = new JournalFormat()
+    expectRecord(STORED, snapshot, update)
     const written = format.snapshot({ ...snapshot, updates: [format.entry(update)] })
     expect(Buffer.from(written).equals(STORED)).toBe(true)
+  })
+
+  it('of version 9 is read: all members are players, and it is not known when they joined', () => {
+    const player = { ...membership, member: { ...membership.member, spectator: false } }
+    const { joinedSeq: _, options: __, ...earlier } = player
+    expectRecord(
+      BEFORE,
+      { ...snapshot, memberships: [earlier], showsSpectators: false },
+      {
+        ...update,
+        joined: [earlier],
+        replaced: [{ ...earlier, subscriptionId: 'mem_c' }],
+        presence: [{ memberId: 'mem_a', connected: false, sub: 'anna', spectator: false }],
+        roles: [],
+      },
+    )
   })
 })

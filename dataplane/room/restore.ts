@@ -36,6 +36,8 @@ export interface RestoredRoom extends Position, PastUpdates {
   readonly tables: Tables
   /** Checksum of the base and sum of all layers in the last update. Undefined: a new room. */
   readonly shown: { readonly checksum: number; readonly sum: number } | undefined
+  /** True if the members saw the spectators. */
+  readonly showsSpectators: boolean
 }
 
 /** Returns a new room. `awaited`: it is made for a match. */
@@ -62,6 +64,7 @@ export function newRoom(
     history: [],
     grants,
     shown: undefined,
+    showsSpectators: false,
     tables,
     stateVersion,
     createdAt,
@@ -100,10 +103,12 @@ function readRecord(
     throw new UnreadableRecord(`a room record has ${journal.length} journal entries but no snapshot`)
   }
   const whole = format.readSnapshot(snapshot)
-  const updates = [...whole.updates]
-  const history = updates.map((bytes) => format.readEntry(bytes))
+  const history = whole.updates.map((bytes) => format.readEntry(bytes))
+  const updates = history.map((update, i) => format.renewed(update, whole.updates[i]!))
   requireGapFree(whole, history)
-  const memberships = new Map(whole.memberships.map((membership) => [membership.member.id, open(membership)]))
+  const memberships = new Map(
+    whole.memberships.map((membership) => [membership.member.id, open(membership, whole.seq)]),
+  )
   const tables = new Tables(fence.epoch, whole.tables)
   let state: Json = whole.state
   let { epoch, seq, checksum } = whole
@@ -118,10 +123,10 @@ function readRecord(
     const hidden = update.layers && hiddenDelta(state, update.layers)
     if (hidden) state = apply(state, hidden)
     applyToMemberships(memberships, update)
-    if (update.joined.length > 0) awaited = false
+    if (bringsPlayer(update)) awaited = false
     if (update.tables) tables.apply(update.tables)
     if (update.visible) {
-      updates.push(bytes)
+      updates.push(format.renewed(update, bytes))
       history.push(update)
     }
     for (const grant of update.layers?.grants ?? []) grants.change(grant)
@@ -151,8 +156,13 @@ function readRecord(
     createdAt: whole.createdAt,
     code: whole.code,
     awaited,
+    showsSpectators: whole.showsSpectators,
   }
 }
+
+/** True if a player joins with an update, or becomes one. */
+export const bringsPlayer = ({ joined, roles }: Pick<Update, 'joined' | 'roles'>): boolean =>
+  joined.some(({ member }) => !member.spectator) || roles.some(({ spectator }) => !spectator)
 
 function requireGapFree({ base, seq }: RoomSnapshot, history: readonly Update[]): void {
   let last = base.seq
@@ -167,12 +177,13 @@ function requireGapFree({ base, seq }: RoomSnapshot, history: readonly Update[])
 
 function applyToMemberships(
   memberships: Map<string, RestoredMembership>,
-  { joined, replaced, left, presence, renewed, acks, outcomes }: Update,
+  { seq, joined, replaced, left, presence, roles, renewed, acks, outcomes }: Update,
 ): void {
   for (const { member } of left) memberships.delete(member.id)
   // A seat that is taken over keeps its place in the order.
-  for (const membership of [...joined, ...replaced]) memberships.set(membership.member.id, open(membership))
-  for (const { memberId, ...change } of [...presence, ...renewed]) {
+  for (const membership of [...joined, ...replaced])
+    memberships.set(membership.member.id, open(membership, seq))
+  for (const { memberId, ...change } of [...presence, ...roles, ...renewed]) {
     const membership = memberships.get(memberId)
     if (membership)
       memberships.set(memberId, {
@@ -196,8 +207,10 @@ interface RestoredMembership extends MembershipRecord {
   readonly outcomes: MessageOutcome[]
 }
 
-const open = (membership: MembershipRecord): RestoredMembership => ({
+/** `seq`: that of the record, in which an older version has not written when the member joined. */
+const open = (membership: MembershipRecord, seq: number): RestoredMembership => ({
   ...membership,
+  joinedSeq: membership.joinedSeq ?? seq,
   member: memberFor(membership.member),
   outcomes: [...membership.outcomes],
 })

@@ -1,8 +1,10 @@
 import type { Json } from '../../shared/json.ts'
 import type { Codec, LayerEncoder, RoomEncoder, WholeName } from '../../shared/protocol/codec.ts'
 import type {
+  DepartureReason,
   FlushMessage,
   MemberInfo,
+  MemberStatus,
   PatchAt,
   ServerMessage,
   StateAt,
@@ -11,6 +13,7 @@ import type {
 import { apply, type Delta } from '../../shared/sync/delta.ts'
 import { type Frame, frame, joinFrames } from '../frame.ts'
 import type { EdgeLayers, Frames } from '../traffic.ts'
+import type { Member } from './definition-types.ts'
 import type { Position, RoomEvent, Update } from './journal.ts'
 import { type Grants, ownerOf } from './layer-rules.ts'
 import { type LayerState, type Layers, layerDeltas } from './layers.ts'
@@ -18,6 +21,17 @@ import type { Memberships } from './memberships.ts'
 
 /** The `event` messages of the protocol. */
 export type EventMessage = Extract<ServerMessage, { t: 'event' }>
+
+/** A change of a member, for the other members. */
+interface ChangedMember {
+  readonly member_id: string
+  readonly sub: string | null
+  readonly spectator: boolean
+  readonly status: MemberStatus
+  readonly reason?: DepartureReason
+}
+
+const idsOf = ({ id, sub, spectator }: Member) => ({ member_id: id, sub, spectator })
 
 export type MutableFrames = { [codec in Subprotocol]?: Frame }
 
@@ -43,13 +57,20 @@ export class RoomFrames {
   readonly #codecs: ReadonlyMap<Subprotocol, Codec>
   /** True: members do not see each other. */
   readonly hidesMembers: boolean
+  /** True: members see spectators. */
+  readonly showsSpectators: boolean
   readonly #encodings = new Map<Subprotocol, Encoding>()
   /** Undefined: the state has not changed here. */
   #state: Json | undefined
 
-  constructor(roomId: string, codecs: ReadonlyMap<Subprotocol, Codec>, hidesMembers = false) {
+  constructor(
+    roomId: string,
+    codecs: ReadonlyMap<Subprotocol, Codec>,
+    { hidesMembers = false, showsSpectators = false } = {},
+  ) {
     this.roomId = roomId
     this.hidesMembers = hidesMembers
+    this.showsSpectators = showsSpectators
     this.layers = new LayerFrames(roomId, codecs)
     this.#codecs = codecs
   }
@@ -83,27 +104,34 @@ export class RoomFrames {
 
   /** Encodes events and member changes for all members. Undefined: there are none. */
   rest(update: Update, subprotocol: Subprotocol): Frame | undefined {
-    const { epoch, seq, events, left, joined, presence } = update
+    const { epoch, seq, events, left, joined, presence, roles } = update
     const at = { room_id: this.roomId, epoch, seq }
     const frames: Frame[] = []
     for (const event of events)
       if (!event.to) frames.push(this.message(this.event(update, event), subprotocol))
     if (this.hidesMembers) return frames.length > 0 ? joinFrames(frames) : undefined
-    for (const { member, reason } of left) {
-      const { id, sub } = member
-      frames.push(
-        this.message({ t: 'member', ...at, member_id: id, sub, status: 'left', reason }, subprotocol),
-      )
+    const shows = this.showsSpectators
+    const add = (change: ChangedMember) => {
+      const { spectator, ...message } = change
+      const role = shows && spectator ? { spectator } : {}
+      frames.push(this.message({ t: 'member', ...at, ...message, ...role }, subprotocol))
     }
-    for (const { member } of joined) {
-      const { id, sub } = member
-      frames.push(this.message({ t: 'member', ...at, member_id: id, sub, status: 'joined' }, subprotocol))
-    }
-    for (const { memberId, sub, connected } of presence) {
-      const status = connected ? 'connected' : 'disconnected'
-      frames.push(this.message({ t: 'member', ...at, member_id: memberId, sub, status }, subprotocol))
-    }
+    for (const { member, reason } of left)
+      if (shows || !member.spectator) add({ ...idsOf(member), status: 'left', reason })
+    for (const { member } of joined)
+      if (shows || !member.spectator) add({ ...idsOf(member), status: 'joined' })
+    for (const { memberId: member_id, sub, spectator } of roles)
+      add({ member_id, sub, spectator, status: spectator ? 'unseated' : 'seated' })
+    for (const { memberId: member_id, sub, connected, spectator } of presence)
+      if (shows || !spectator)
+        add({ member_id, sub, spectator, status: connected ? 'connected' : 'disconnected' })
     return frames.length > 0 ? joinFrames(frames) : undefined
+  }
+
+  /** Encodes the number of spectators. */
+  spectators(count: number, subprotocol: Subprotocol): Frame {
+    const codec = codecOf(subprotocol, this.#codecs)
+    return frame(codec.encode({ t: 'spectators', room_id: this.roomId, count }), codec.binary)
   }
 
   event({ epoch, seq }: Position, { name, data }: RoomEvent): EventMessage {

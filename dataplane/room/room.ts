@@ -3,8 +3,9 @@ import { nowhere } from '../place.ts'
 import { type Arrival, isClose, type RoomAddress, roomIdOf, type ToOwner } from '../traffic.ts'
 import { RoomAdmission } from './admission.ts'
 import { Attachments } from './attachments.ts'
+import { Audience } from './audience.ts'
 import { Backlog } from './backlog.ts'
-import { type ClaimedRoom, coreOf, type RoomCore, refit } from './core.ts'
+import { type ClaimedRoom, coreOf, type RoomCore, refit, showsSpectatorsOf } from './core.ts'
 import type { RoomDefinition } from './definition.ts'
 import { Delivery } from './delivery.ts'
 import type { Notices, RoomNeeds } from './environment.ts'
@@ -53,6 +54,7 @@ export class Room {
   readonly #turns: Turns
   readonly #tasks: Tasks
   readonly #attachments: Attachments
+  readonly #audience: Audience
   readonly #admission: RoomAdmission
   readonly #requests: RequestTurns
   readonly #log: FencedLog
@@ -116,7 +118,10 @@ export class Room {
     this.#actsSince = clock.monotonic()
     this.#phase = needs.random.float()
     this.#hidesMembers = definition.hidesMembers
-    const frames = new RoomFrames(roomIdOf(address), needs.codecs, this.#hidesMembers)
+    const frames = new RoomFrames(roomIdOf(address), needs.codecs, {
+      hidesMembers: definition.hidesMembers,
+      showsSpectators: showsSpectatorsOf(definition),
+    })
     this.core = coreOf(claimed, frames, needs)
     const { core } = this
     this.#seen = { uncertain: false, epoch: core.epoch }
@@ -132,6 +137,9 @@ export class Room {
     this.#requests = new RequestTurns(claimed, core, this.#turns, this.#replies, needs, post)
     this.#attachments = new Attachments(core, this.#turns, this.delivery, this.#replies, needs, post)
     this.#admission = new RoomAdmission(core, this.#turns, this.#attachments, this.#replies, needs, post)
+    this.#audience = new Audience(core.memberships.spectatorCount, scheduler, () =>
+      post(() => this.delivery.announceSpectators()),
+    )
     this.#idle = scheduler.timer(() => this.#endIfIdle())
     // If a tick did not return under an earlier owner, the first tick is left out.
     let skip = code.suspects.hung(turnOf(core, 'onTick'))
@@ -355,7 +363,9 @@ export class Room {
     this.#stage = 'closing'
     this.#cancelTimers()
     this.#closeAdmission()
-    for (const membership of [...memberships]) this.#turns.part(membership, 'closed')
+    // Spectators leave first.
+    const byRole = [...memberships].sort((a, b) => Number(b.member.spectator) - Number(a.member.spectator))
+    for (const membership of byRole) this.#turns.close(membership)
     wants.flush = 'soon'
   }
 
@@ -435,6 +445,7 @@ export class Room {
     if (this.#withheld) return
     core.inFlight = undefined
     this.delivery.flush(flush)
+    if (core.definition.spectators) this.#audience.delivered(flush.spectatorCount)
     for (const observer of this.#observers) observer?.committed?.(flush.update)
     this.#delivered(flush.update)
     if (core.changes.since !== undefined && !this.#ended) this.#flushes.paced(this.#needs.clock.monotonic())
@@ -520,7 +531,19 @@ export class Room {
     else if (definition.onIdle === 'dispose' && due === undefined) {
       wants.close = true
       this.#after()
-    } else this.#over = this.#leave('asleep').catch(this.#onBroken)
+    } else if (this.core.memberships.size > 0) this.#endWatching()
+    else this.#over = this.#leave('asleep').catch(this.#onBroken)
+  }
+
+  /** The room falls asleep: its spectators leave before. Their hooks may keep it awake. */
+  #endWatching(): void {
+    const { memberships, wants } = this.core
+    this.#timed(() => {
+      for (const membership of [...memberships])
+        if (memberships.has(membership) && membership.member.spectator && !wants.close)
+          this.#turns.part(membership, 'closed')
+    })
+    this.#endIfIdle()
   }
 
   #dispose(): void {
@@ -561,6 +584,7 @@ export class Room {
   /** Ends all flushes, writes, and work of observers. */
   #endWork(): void {
     this.#flushes.cancel()
+    this.#audience.end()
     this.#durability.end()
     for (const observer of this.#observers) observer?.stop?.()
     this.#notices.end()

@@ -508,6 +508,7 @@ describe('room limits', () => {
         createdAt: 1,
         code: undefined,
         awaited: undefined,
+        showsSpectators: false,
       }
       const { length } = new JournalFormat().snapshot({ ...nothing, state })
       expect(Math.abs(new LiveTree(state).bytes / length - 1)).toBeLessThan(0.25)

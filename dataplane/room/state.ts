@@ -81,9 +81,14 @@ export class LiveState {
     return this.#tree.begin()
   }
 
-  /** Ends a successful turn. `instead`: the new state, unless undefined. Throws if the state is not allowed: call `undo` then. */
-  commit(instead: unknown): void {
-    if (instead !== undefined) this.#tree.replace(instead)
+  /** Replaces the whole state in a turn. Returns the new state for handlers. Throws if it is not JSON: call `undo` then. */
+  replace(instead: unknown): unknown {
+    this.#tree.replace(instead)
+    return this.#tree.view
+  }
+
+  /** Ends a successful turn. Throws if the state is not allowed: call `undo` then. */
+  commit(): void {
     this.#tree.requireDense()
     const { bytes } = this.#tree
     if (bytes > this.#bytes) requireSize(bytes, this.#limit)
@@ -245,7 +250,8 @@ function migrateState(state: LiveState, from: number, definition: RoomDefinition
   }
   state.begin()
   try {
-    state.commit(next)
+    state.replace(next)
+    state.commit()
   } catch (error) {
     throw state.undo('migrate', error, definition)
   }

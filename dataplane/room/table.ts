@@ -1,8 +1,6 @@
 import { createHash } from 'node:crypto'
 import { canonicalJson, type Json } from '../../shared/json.ts'
 import type { RequestAnswer } from '../traffic.ts'
-import type { Member } from './definition-types.ts'
-import { type Limited, mayHave } from './limits.ts'
 import type { RoomTask, RoomTimer } from './timers-and-tasks.ts'
 
 /** The rows that a room stores in addition to its state and members, with the undo of a turn. `ROWS` in `journal.ts` has the format of each row. */
@@ -290,38 +288,3 @@ export class Tables {
 
 /** Name of a player in the reservations of a room: its `sub`. A token without `sub` counts by its session. */
 export const seatName = (sub: string | null, sessionId: string): string => sub ?? `session:${sessionId}`
-
-/** A room that keeps seats. */
-interface SeatedRoom {
-  readonly memberships: { readonly members: readonly Member[] }
-  readonly tables: Tables
-}
-
-/**
- * Keeps a seat for each player in `subs` until `due` (milliseconds since 1970), or for none of them. Members need none. An earlier
- * reservation of a player can become longer, but not shorter. `admitted`: see `Reservation`. Returns false if the room has too few free
- * seats, if it would have too many reservations, or if it has banned one of the players.
- */
-export function reserve(
-  subs: readonly string[],
-  due: number,
-  { type, maxPlayers }: { readonly type: string; readonly maxPlayers: number },
-  room: SeatedRoom,
-  needs: Limited,
-  admitted?: string,
-): boolean {
-  const { members } = room.memberships
-  const { bans, reservations } = room.tables
-  const absent = new Set(subs)
-  for (const { sub } of members) if (sub !== null) absent.delete(sub)
-  const fresh = [...absent].filter((sub) => !reservations.has(sub))
-  const number = reservations.size + fresh.length
-  if (fresh.length > 0) {
-    if (members.length + number > maxPlayers) return false
-    if (!mayHave(needs, type, 'reservations', number)) return false
-  }
-  for (const sub of absent) if (bans.has(sub)) return false
-  for (const sub of absent)
-    if (due > (reservations.get(sub)?.due ?? 0)) reservations.set({ id: sub, due, admitted })
-  return true
-}

@@ -5,7 +5,7 @@ import { type DepartureReason, MAX } from '../../shared/protocol/messages.ts'
 import type { RefusedRange, ToOwner } from '../traffic.ts'
 import type { Changes } from './changes.ts'
 import type { Wants } from './core.ts'
-import type { CallType, Hook as Handler, MessageType, RoomDefinition, TaskType } from './definition.ts'
+import type { CallType, Hook as Handler, MessageType, TaskType } from './definition.ts'
 import type { CallInput, Member, MessageInput, TaskOutcome } from './definition-types.ts'
 import { FailureLog, type Refused, RoomLogicError, validateInput } from './failures.ts'
 import {
@@ -55,7 +55,6 @@ interface CalledBy {
 /** The room whose turns run. */
 interface TurnedRoom extends ContextRoom, CodeRoom {
   readonly createdAt: number
-  readonly definition: RoomDefinition
   awayMs: number
   readonly changes: Changes
   readonly wants: Wants
@@ -129,6 +128,10 @@ export class Turns {
       )
       return
     }
+    if (membership.member.spectator && !spec.spectators) {
+      this.#refuse(membership, 'not_a_player', `spectators send no ${JSON.stringify(type)}`, ref)
+      return
+    }
     if (spec.reply && ref !== undefined && !this.#mayReply(membership)) {
       this.#refuse(membership, 'too_many_requests', TOO_MANY_REQUESTS, ref)
       return
@@ -195,7 +198,8 @@ export class Turns {
     const { changes, memberships, tables, wants } = this.#room
     const { member, sessionId, joinRequest, principal } = membership
     memberships.add(membership)
-    tables.reservations.delete(seatName(member.sub, sessionId))
+    if (!member.spectator) tables.reservations.delete(seatName(member.sub, sessionId))
+    const hook = joinHook(member)
     const turn = {
       room: this.#room,
       hook: 'onJoin',
@@ -206,14 +210,14 @@ export class Turns {
     } as const
     let effects: Effects
     try {
-      effects = this.#needs.code.run(turn, () => this.#call('onJoin', member, options))
+      effects = this.#needs.code.run(turn, () => this.#call(hook, member, options))
     } catch (error) {
       memberships.remove(membership)
       memberships.release(membership)
       tables.rollback()
-      return this.failures.explain('onJoin', error)
+      return this.failures.explain(hook, error)
     }
-    wants.idle = 'anew'
+    if (!membership.member.spectator) wants.idle = 'anew'
     this.#logMember(membership, 'member joined')
     changes.join(membership)
     this.#takeOver(effects)
@@ -234,7 +238,7 @@ export class Turns {
     wants.flush ??= 'paced'
   }
 
-  /** A member has lost its connection, or has reconnected. */
+  /** A member has lost its connection, or has reconnected. Players have hooks for it. */
   connected(membership: Membership, connected: boolean): void {
     const { changes, memberships, wants } = this.#room
     if (membership.member.connected === connected) return
@@ -242,10 +246,11 @@ export class Turns {
     changes.changed.add(membership)
     const { member } = membership
     const hook = connected ? 'onReconnect' : 'onDisconnect'
-    this.#try(hook, () => this.#call(hook, member), {
-      subject: member.id,
-      principal: membership.principal,
-    })
+    if (!member.spectator)
+      this.#try(hook, () => this.#call(hook, member), {
+        subject: member.id,
+        principal: membership.principal,
+      })
     wants.flush ??= 'paced'
   }
 
@@ -295,27 +300,37 @@ export class Turns {
     }
   }
 
-  /** Removes a member, and runs `onLeave` unless the whole room ends. `text`: the reason, for the player. */
+  /** Removes a member, and runs the hook for its departure. `text`: the reason, for the player. */
   part(membership: Membership, reason: DepartureReason, text?: string): void {
-    const { changes, grants, memberships, wants } = this.#room
+    const { grants, wants } = this.#room
     const { member } = membership
+    this.#remove(membership, reason, text)
+    grants.forget(member.id)
+    wants.idle ??= 'look'
+    const kind = leaveHook(member)
+    this.#try('onLeave', () => this.#call(kind, member), {
+      kind,
+      subject: member.id,
+      principal: membership.principal,
+    })
+    wants.flush ??= 'paced'
+  }
+
+  /** The room ends: removes a member. It gets all of the last update, so it keeps its grants. */
+  close(membership: Membership): void {
+    this.#remove(membership, 'closed')
+  }
+
+  #remove(membership: Membership, reason: DepartureReason, text?: string): void {
+    const { changes, memberships } = this.#room
     changes.part(membership, reason, text)
     memberships.remove(membership)
-    // A member that leaves with the room gets all of the last update, so it keeps its grants.
-    if (reason !== 'closed') grants.forget(member.id)
-    wants.idle ??= 'look'
     this.#logMember(membership, 'member left', reason)
-    if (reason !== 'closed')
-      this.#try('onLeave', () => this.#call('onLeave', member), {
-        subject: member.id,
-        principal: membership.principal,
-      })
-    wants.flush ??= 'paced'
   }
 
   #logMember(
     { member }: Membership,
-    what: 'member joined' | 'member replaced' | 'member left',
+    what: 'member joined' | 'member replaced' | 'member seated' | 'member unseated' | 'member left',
     reason?: DepartureReason,
   ): void {
     const { log, memberships } = this.#room
@@ -446,8 +461,13 @@ export class Turns {
     if (this.#room.tables.written) this.rowsChanged()
     if (effects === NOTHING) return
     const { changes, grants, memberships, wants } = this.#room
-    const { events, shown, kicked, notices, closed } = effects
-    for (const grant of shown) if (memberships.get(grant.memberId)) grants.change(grant)
+    const { events, shown, kicked, notices, roles, closed } = effects
+    for (const grant of shown) {
+      if (!memberships.get(grant.memberId)) continue
+      if (grant.layer === null) grants.clear(grant.memberId)
+      else grants.change(grant)
+    }
+    for (const { membership } of roles) this.#roleChanged(membership)
     for (const event of events)
       changes.events.push(event.layer === undefined ? event : this.#addressed(event))
     if (notices.length > 0) {
@@ -460,6 +480,16 @@ export class Turns {
       if (membership && !wants.close) this.part(membership, 'kicked', text)
     }
     if (closed) wants.close = true
+  }
+
+  #roleChanged(membership: Membership): void {
+    const { changes, wants } = this.#room
+    const { spectator } = membership.member
+    changes.changed.add(membership)
+    this.#logMember(membership, spectator ? 'member unseated' : 'member seated')
+    if (spectator) wants.idle ??= 'look'
+    else wants.idle = 'anew'
+    wants.flush ??= 'paced'
   }
 
   /** Commits the rows that a successful turn has written. */
@@ -484,8 +514,15 @@ export class Turns {
   #call(hook: Hook, subject?: Member | Input, options?: unknown, message?: MessageType): Effects {
     if (message?.handle)
       return this.#turn(handleName((subject as Input).type), message.handle, subject, options, message)
-    const handler = this.#room.definition[hook]
+    const handler = this.#hook(hook)
     return handler ? this.#turn(hook, handler, subject, options, message) : NOTHING
+  }
+
+  #hook(hook: Hook): Handler | undefined {
+    const { definition } = this.#room
+    if (hook === 'spectators.onJoin') return definition.spectators?.onJoin
+    if (hook === 'spectators.onLeave') return definition.spectators?.onLeave
+    return definition[hook]
   }
 
   /** Runs the handler of a timer. Throws as `run` does, also if the definition has no such timer any more. */
@@ -521,25 +558,20 @@ export class Turns {
     options?: unknown,
     message?: MessageType | CallType,
   ): Effects {
-    const { definition, state, tables } = this.#room
+    const { definition, memberships, state, tables } = this.#room
     const context = this.#context
     context.begin(definition, message, name === 'onDispose')
     const draft = state.begin()
     try {
-      const returned =
-        subject === undefined
-          ? handler.call(definition, draft, context)
-          : handler.call(definition, draft, subject, context, options)
-      const result = resultOf(name, draft, returned)
+      const left = this.#run(name, handler, draft, subject, options)
       if (message?.reply) context.requireReply()
-      if (result?.event !== undefined) {
-        const { name: event, data, to } = (result.event ?? {}) as NonNullable<Result['event']>
-        context.emit(event, data, to)
-      }
-      state.commit(result?.state)
+      if (context.roles.length > 0) this.#changeRoles(left)
+      state.commit()
       this.#room.awayMs = 0
       return context.end()
     } catch (error) {
+      for (const { membership, before } of context.roles)
+        memberships.change(membership, { spectator: before.spectator })
       tables.rollback()
       if (error instanceof StateTooLarge)
         this.#needs.metrics.limitsReached.inc({ room_type: definition.type, limit: 'state' })
@@ -548,10 +580,54 @@ export class Turns {
       context.end()
     }
   }
+
+  /** Runs a handler in the turn that has begun. Returns the state of the turn afterwards. */
+  #run(name: string, handler: Handler, draft: unknown, subject?: unknown, options?: unknown): unknown {
+    const { definition, state } = this.#room
+    const context = this.#context
+    const returned =
+      subject === undefined
+        ? handler.call(definition, draft, context)
+        : handler.call(definition, draft, subject, context, options)
+    const result = resultOf(name, draft, returned)
+    if (result?.event !== undefined) {
+      const { name: event, data, to } = (result.event ?? {}) as NonNullable<Result['event']>
+      context.emit(event, data, to)
+    }
+    return result?.state === undefined ? draft : state.replace(result.state)
+  }
+
+  /** Runs the hooks of changed roles, in the turn that has changed them. The hooks may change the roles of further members. */
+  #changeRoles(draft: unknown): void {
+    let state = draft
+    const run = (hook: Hook, member: Member, options?: unknown): void => {
+      const handler = this.#hook(hook)
+      if (handler) state = this.#run(hook, handler, state, member, options)
+    }
+    // The list grows during the loop.
+    for (const { membership, before, options } of this.#context.roles) {
+      run(leaveHook(before), before)
+      this.#context.endLayers(before.id)
+      run(joinHook(membership.member), membership.member, options)
+    }
+  }
 }
 
-/** Handlers that `run` calls. */
-type Hook = 'onJoin' | 'onMessage' | 'onDisconnect' | 'onReconnect' | 'onLeave' | 'onTick' | 'onDispose'
+/** Handlers that `#call` calls. */
+type Hook =
+  | 'onJoin'
+  | 'onMessage'
+  | 'onDisconnect'
+  | 'onReconnect'
+  | 'onLeave'
+  | 'onTick'
+  | 'onDispose'
+  | 'spectators.onJoin'
+  | 'spectators.onLeave'
+
+/** Hook for a member that gets its role, and for one that loses it. */
+const joinHook = ({ spectator }: Member): Hook => (spectator ? 'spectators.onJoin' : 'onJoin')
+const leaveHook = ({ spectator }: Member): Hook => (spectator ? 'spectators.onLeave' : 'onLeave')
 
 type Input = MessageInput<string, unknown>
 

@@ -1,11 +1,13 @@
 import type { Delta } from '../../shared/sync/delta.ts'
 import { Changes, type Flush } from './changes.ts'
-import type { RoomCore } from './core.ts'
+import { type RoomCore, showsSpectatorsOf } from './core.ts'
+import type { RoomDefinition } from './definition.ts'
 import type { Member } from './definition-types.ts'
 import type { JournalFormat, MemberOutcome, PastUpdates, Position, Update } from './journal.ts'
 import type { Layers, UpdateLayers } from './layers.ts'
 import type { MembershipRecord } from './member.ts'
 import type { Membership, Memberships } from './memberships.ts'
+import { bringsPlayer } from './restore.ts'
 
 const NONE: readonly never[] = []
 
@@ -43,18 +45,20 @@ export function takeUpdate(
   const delta = layers ? layers.base : whole
   room.flushedVersion = room.definition.version
   room.changes = new Changes()
-  // Before the changes below are marked as flushed.
-  const joined: MembershipRecord[] = []
-  const replaced: MembershipRecord[] = []
-  for (const { membership, replaces } of joins) (replaces ? replaced : joined).push(membership.record())
-  if (joined.length > 0) room.awaited = false
-  const left = leaves.length > 0 ? leaves.filter(({ departs }) => departs) : NONE
-  const { presence, renewed } = changed.size > 0 ? changesOf(changed, memberships) : UNCHANGED
-  const membersChanged = joins.length > 0 || left.length > 0 || presence.length > 0
+  const left =
+    leaves.length > 0
+      ? leaves
+          .filter(({ departs }) => departs)
+          .map(({ membership, reason }) => ({ member: membership.flushed, reason }))
+      : NONE
+  const { presence, roles, renewed } = changed.size > 0 ? changesOf(changed, changes, memberships) : UNCHANGED
+  const membersChanged = joins.length > 0 || left.length > 0 || presence.length > 0 || roles.length > 0
   const shown = layers?.update.grants.length ? true : events.length > 0
   const visible = hidesMembers
     ? shown || delta !== undefined || (layers !== undefined && layers.update.changed.length > 0)
-    : shown || whole !== undefined || membersChanged
+    : shown ||
+      whole !== undefined ||
+      (membersChanged && changesList(room.definition, joins, { left, presence, roles }))
   const tables = room.tables.flush()
   const recorded =
     acked.length > 0 ||
@@ -63,9 +67,18 @@ export function takeUpdate(
     tables !== undefined ||
     changes.code ||
     additions.dirty ||
-    (hidesMembers && (whole !== undefined || membersChanged))
+    membersChanged ||
+    whole !== undefined
   if (!visible && !recorded) return undefined
   if (visible) room.seq++
+  // Before the messages below are marked as flushed.
+  const joined: MembershipRecord[] = []
+  const replaced: MembershipRecord[] = []
+  for (const { membership, replaces } of joins) {
+    membership.joinedSeq = room.seq
+    ;(replaces ? replaced : joined).push(membership.record())
+  }
+  if (bringsPlayer({ joined, roles })) room.awaited = false
   // The turns of the requests did not know this seq.
   for (const { answer } of tables?.outcomes?.set ?? NONE) if ('reply' in answer) answer.seq = room.seq
   const stillHere: Membership[] = []
@@ -90,8 +103,9 @@ export function takeUpdate(
     events,
     joined,
     replaced,
-    left: left.map(({ membership, reason }) => ({ member: membership.member, reason })),
+    left,
     presence,
+    roles,
     renewed,
     acks,
     outcomes,
@@ -102,7 +116,9 @@ export function takeUpdate(
     update,
     additions: additions.flush(update),
     packed: journal.entry(update),
-    members: memberships.members,
+    members: showsSpectatorsOf(room.definition) ? memberships.members : memberships.players,
+    playerCount: memberships.playerCount,
+    spectatorCount: memberships.spectatorCount,
     stateChanged: whole !== undefined,
     changes,
     acked: stillHere,
@@ -123,24 +139,52 @@ function layersOf(
 /** Changes of members that stay. */
 interface MembersChanges {
   readonly presence: Update['presence']
+  readonly roles: Update['roles']
   readonly renewed: Update['renewed']
 }
 
-const UNCHANGED: MembersChanges = { presence: NONE, renewed: NONE }
+const UNCHANGED: MembersChanges = { presence: NONE, roles: NONE, renewed: NONE }
 
 /** Returns the changes of remaining members since the last flush, and marks them as flushed. */
-function changesOf(changed: ReadonlySet<Membership>, memberships: Memberships): MembersChanges {
+function changesOf(
+  changed: ReadonlySet<Membership>,
+  { joins }: Changes,
+  memberships: Memberships,
+): MembersChanges {
   const presence: Update['presence'][number][] = []
+  const roles: Update['roles'][number][] = []
   const renewed: Update['renewed'][number][] = []
   for (const membership of changed) {
     const { member, flushed } = membership
-    const { id: memberId, sub, connected, data } = member
+    const { id: memberId, sub, connected, spectator, data } = member
     if (!memberships.has(membership)) continue
-    if (connected !== flushed.connected) presence.push({ memberId, connected, sub })
+    if (connected !== flushed.connected) presence.push({ memberId, connected, sub, spectator })
+    // A new member joins in its present role.
+    if (
+      spectator !== flushed.spectator &&
+      !joins.some((join) => join.membership === membership && !join.replaces)
+    )
+      roles.push({ memberId, sub, spectator })
     if (data !== flushed.data) renewed.push({ memberId, data })
     membership.flushed = member
   }
-  return { presence, renewed }
+  return { presence, roles, renewed }
+}
+
+/** True if the list of members that all members see is another one after these changes. */
+function changesList(
+  definition: RoomDefinition,
+  joins: Changes['joins'],
+  { left, presence, roles }: Pick<Update, 'left' | 'presence' | 'roles'>,
+): boolean {
+  const isListed = ({ spectator }: { readonly spectator: boolean }) =>
+    !spectator || showsSpectatorsOf(definition)
+  return (
+    roles.length > 0 ||
+    joins.some(({ membership }) => isListed(membership.member)) ||
+    left.some(({ member }) => isListed(member)) ||
+    presence.some(isListed)
+  )
 }
 
 /**
@@ -156,7 +200,7 @@ export const withoutHistory = (room: RoomCore, format: JournalFormat): Uint8Arra
   pack(room, format, { base: { epoch: room.epoch, seq: room.seq }, updates: [] })
 
 function pack(room: RoomCore, format: JournalFormat, past: PastUpdates): Uint8Array {
-  const { awaited, createdAt, code, epoch, flushedVersion, grants, seq, tables } = room
+  const { awaited, createdAt, code, definition, epoch, flushedVersion, grants, seq, tables } = room
   const { checksum, flushed: state, flushedChecksum, layers } = room.state
   return format.snapshot({
     epoch,
@@ -171,6 +215,7 @@ function pack(room: RoomCore, format: JournalFormat, past: PastUpdates): Uint8Ar
     createdAt,
     code,
     awaited: awaited || undefined,
+    showsSpectators: showsSpectatorsOf(definition),
   })
 }
 

@@ -80,7 +80,10 @@ export const ERRORS = {
     retryable: false,
     meaning: 'the room type needs a feature that hello has not named',
   },
-  room_full: { retryable: true, meaning: 'the room has no free seat: maxPlayers players and reservations' },
+  room_full: {
+    retryable: true,
+    meaning: 'the room has no free seat: maxPlayers players and reservations, or spectators.max spectators',
+  },
   room_not_found: {
     retryable: false,
     meaning: 'there is no such room, or the token does not allow it, and the join makes none',
@@ -103,6 +106,7 @@ export const ERRORS = {
   },
   not_in_room: { retryable: false, meaning: 'the session is not in the room' },
   unknown_type: { retryable: false, meaning: 'the room type has no message of this type' },
+  not_a_player: { retryable: false, meaning: 'spectators send no messages of this type' },
   invalid_payload: { retryable: false, meaning: 'the data does not fit the message type' },
   rate_limited: {
     retryable: true,

@@ -52,7 +52,7 @@ const RESYNC_REASONS = ['sequence', 'checksum'] as const
 export type ResyncReason = (typeof RESYNC_REASONS)[number]
 
 /** Changes of a membership. */
-const MEMBER_STATUSES = ['joined', 'connected', 'disconnected', 'left'] as const
+const MEMBER_STATUSES = ['joined', 'connected', 'disconnected', 'left', 'seated', 'unseated'] as const
 export type MemberStatus = (typeof MEMBER_STATUSES)[number]
 
 /** Reasons of a member's leave. */
@@ -69,7 +69,9 @@ const RESUME_POSITION = {
 
 /** One client in one room, for the other members. `sub` is the player's id from the token. Null: the token has none. */
 const MEMBER = { member_id: text(), sub: typed<string | null>(text()) }
-const MEMBER_INFO = { ...MEMBER, connected: FLAG }
+/** `spectator`: true or absent. Only room types whose spectators are visible have spectators in their lists. */
+const SPECTATOR = optional(FLAG)
+const MEMBER_INFO = { ...MEMBER, connected: FLAG, spectator: SPECTATOR }
 
 /** Limits of the server. A client within these limits never gets `rate_limited` or close code 4008. */
 const LIMIT_FIELDS = {
@@ -82,6 +84,7 @@ const LIMIT_FIELDS = {
 /** One room in a list, for players. */
 const LISTED_ROOM = {
   room_id: text(),
+  /** Number of players. Spectators do not count. */
   players: COUNT,
   /** Absent: no limit. */
   max_players: orNil(COUNT),
@@ -89,6 +92,8 @@ const LISTED_ROOM = {
   reserved: COUNT,
   created_at: text(),
   data: VALUE,
+  /** Number of spectators, some seconds old. Absent: the room type has none. */
+  spectators: optional(COUNT),
 }
 
 /** Position of a room after one flush. */
@@ -130,6 +135,8 @@ export const CLIENT_MESSAGES = {
     rejoin: optional(FLAG),
     /** False: the join does not create the room. */
     create: optional(FLAG),
+    /** True: the client joins as a spectator. Such a join never creates the room. */
+    watch: optional(FLAG),
   }),
   leave: message(2, { request_id: REF, room_id: text(MAX.room_id) }),
   message: message(3, {
@@ -191,13 +198,17 @@ export const SERVER_MESSAGES = {
   /** The server has accepted a new token. */
   token: message(18, { token_seconds: COUNT }),
   event: message(22, { ...IN_ROOM, name: text(), data: VALUE }),
-  /** A change of the members. If a member left: `reason`, and `message` with a text for the player. */
+  /**
+   * A change of the members. If a member left: `reason`, and `message` with a text for the player. `seated`: a spectator has become a
+   * player. `unseated`: a player has become a spectator; with `spectator` it stays in the list of members.
+   */
   member: message(23, {
     ...IN_ROOM,
     ...MEMBER,
     status: choice(MEMBER_STATUSES),
     reason: optional(choice(DEPARTURE_REASONS)),
     message: optional(text()),
+    spectator: SPECTATOR,
   }),
   reply: message(24, { room_id: ADDRESS, ref: REF, data: VALUE }),
   ack: message(25, { room_id: ADDRESS, ref: REF }),
@@ -214,6 +225,8 @@ export const SERVER_MESSAGES = {
   pong: message(28, { at: NUMBER, server_time: text() }),
   rooms: message(32, { request_id: REF, rooms: list(record(LISTED_ROOM)) }),
   found: message(33, { request_id: REF, room_id: text() }),
+  /** Number of spectators in a room. Follows each whole state and each resume, and then each change, at most once a second. */
+  spectators: message(34, { room_id: ADDRESS, count: COUNT }),
 } satisfies Table
 
 /** Complete visible state of a room at one seq: its state and all members. It replaces the client's copy. */
@@ -251,7 +264,10 @@ export const ROOM_OPCODE = 29
 export const SHORT_EPOCHS = 128
 
 /** A message that omits its room in MessagePack, because the room frame before it names the room. */
-export type AddressedMessage = Extract<PlainMessage, { t: 'event' | 'member' | 'ack' | 'reply' }>
+export type AddressedMessage = Extract<
+  PlainMessage,
+  { t: 'event' | 'member' | 'ack' | 'reply' | 'spectators' }
+>
 /** A message of one flush. */
 export type FlushMessage = Extract<AddressedMessage, { t: 'event' | 'member' }>
 

@@ -156,8 +156,15 @@ interface Addressed {
   epoch?: number
 }
 
-const isAddressed = (message: PlainMessage): message is AddressedMessage =>
-  message.t === 'ack' || message.t === 'reply' || message.t === 'event' || message.t === 'member'
+const ADDRESSED: ReadonlySet<string> = new Set<AddressedMessage['t']>([
+  'ack',
+  'reply',
+  'event',
+  'member',
+  'spectators',
+])
+
+const isAddressed = (message: PlainMessage): message is AddressedMessage => ADDRESSED.has(message.t)
 
 type StreamName = keyof typeof STREAM_MESSAGES
 type ReadBody = (keys: KeyTable) => unknown

@@ -70,19 +70,21 @@ function record(value: unknown): Record<string, unknown> {
     : fault('an object', value)
 }
 
-/** Returns the elements of a nested array by these names. */
-function named(value: unknown, names: readonly string[]): Record<string, unknown> {
+/** Returns the elements of a nested array by these names. `last`: an element that may be absent. */
+function named(value: unknown, names: readonly string[], last?: string): Record<string, unknown> {
   const elements = list(value)
   if (elements.length < names.length) fault(`[${names.join(', ')}]`, value)
-  return Object.fromEntries(names.map((name, index) => [name, elements[index]]))
+  const all = last === undefined ? names : [...names, last]
+  return Object.fromEntries(all.map((name, index) => [name, elements[index]]))
 }
 
 function member(value: unknown): MemberInfo {
-  const { member_id: memberId, sub: id, connected } = record(value)
+  const { member_id: memberId, sub: id, connected, spectator = null } = record(value)
   return {
     member_id: text(memberId) as string,
     sub: sub(id) as string | null,
     connected: flag(connected) as boolean,
+    ...(spectator !== null && { spectator: flag(spectator) as boolean }),
   }
 }
 
@@ -130,7 +132,7 @@ function plain(value: WireValue): Json {
   )
 }
 
-const STATUSES = ['joined', 'connected', 'disconnected', 'left']
+const STATUSES = ['joined', 'connected', 'disconnected', 'left', 'seated', 'unseated']
 const REASONS = ['left', 'session_ended', 'kicked', 'closed', 'replaced']
 const LIMITS = ['max_message_bytes', 'messages_per_second', 'message_burst', 'max_rooms']
 
@@ -152,13 +154,15 @@ function choice(name: string, names: readonly string[]): Field {
 const members: Field = {
   name: 'members',
   json: (value) => list(value).map(member),
-  msgpack: (value) => list(value).map((pair) => member(named(pair, ['member_id', 'sub', 'connected']))),
+  msgpack: (value) =>
+    list(value).map((pair) => member(named(pair, ['member_id', 'sub', 'connected'], 'spectator'))),
 }
 
 const LISTED = ['room_id', 'players', 'max_players', 'reserved', 'created_at', 'data']
 
 function listedRoom(value: Record<string, unknown>): ListedRoom {
   const max = value.max_players ?? undefined
+  const spectators = value.spectators ?? undefined
   return {
     room_id: text(value.room_id) as string,
     players: count(value.players) as number,
@@ -166,6 +170,7 @@ function listedRoom(value: Record<string, unknown>): ListedRoom {
     reserved: count(value.reserved) as number,
     created_at: time(value.created_at) as string,
     data: value.data as Json,
+    ...(spectators !== undefined && { spectators: count(spectators) as number }),
   }
 }
 
@@ -174,7 +179,7 @@ const listedRooms: Field = {
   json: (value) => list(value).map((room) => listedRoom(record(room))),
   msgpack: (value) =>
     list(value).map((row) => {
-      const room = named(row, LISTED)
+      const room = named(row, LISTED, 'spectators')
       return listedRoom({ ...room, data: plain(room.data as WireValue) })
     }),
 }
@@ -226,8 +231,10 @@ export const SHAPES: Readonly<Record<ServerName, { opcode: number; fields: reado
       choice('status', STATUSES),
       optional(choice('reason', REASONS)),
       optional(both('message', text)),
+      optional(both('spectator', flag)),
     ],
   },
+  spectators: { opcode: 34, fields: [about, both('count', count)] },
   'layer.state': {
     opcode: 30,
     fields: [...position, optional(both('checksum', uint32)), both('layer', text)],
@@ -325,7 +332,8 @@ function elements(message: ClientMessage): unknown[] {
       return [0, message.project_id, [sessionId, resumeToken, positions], ...features]
     }
     case 'join': {
-      const { request_id: id, room_type: type, options, create } = message
+      const { request_id: id, room_type: type, options, create, watch } = message
+      if (watch !== undefined) return [1, id, type, options ?? null, null, create ?? null, watch]
       if (create !== undefined) return [1, id, type, options ?? null, null, create]
       return [1, id, type, ...(options ? [options] : [])]
     }

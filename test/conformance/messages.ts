@@ -36,6 +36,7 @@ export type ClientMessage =
       room_type: string
       options?: { [key: string]: Json } | undefined
       create?: boolean
+      watch?: boolean
     }
   | { t: 'leave'; request_id: number; room_id: string }
   | {
@@ -71,6 +72,7 @@ export interface ListedRoom {
   reserved: number
   created_at: string
   data: Json
+  spectators?: number
 }
 
 export interface Member {
@@ -81,6 +83,7 @@ export interface Member {
 /** A member in a list of members. */
 export interface MemberInfo extends Member {
   connected: boolean
+  spectator?: boolean
 }
 
 export interface Limits {
@@ -116,7 +119,7 @@ interface Stamp extends RoomFlush {
   checksum: number
 }
 
-export type MemberStatus = 'joined' | 'connected' | 'disconnected' | 'left'
+export type MemberStatus = 'joined' | 'connected' | 'disconnected' | 'left' | 'seated' | 'unseated'
 export type LeaveReason = 'left' | 'session_ended' | 'kicked' | 'closed' | 'replaced'
 
 interface ServerMessages {
@@ -137,7 +140,9 @@ interface ServerMessages {
   'state.resync': Stamp & { body: WireState; members: MemberInfo[] }
   'state.patch': Stamp & { body: WirePatch }
   event: RoomFlush & { name: string; data: Json }
-  member: RoomFlush & Member & { status: MemberStatus; reason?: LeaveReason; message?: string }
+  member: RoomFlush &
+    Member & { status: MemberStatus; reason?: LeaveReason; message?: string; spectator?: boolean }
+  spectators: { room_id: string; count: number }
   /** Without body and checksum: the layer has ended. */
   'layer.state': RoomFlush & { checksum?: number; layer: string; body?: WireState }
   'layer.patch': Stamp & { layer: string; body: WirePatch }

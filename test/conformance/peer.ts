@@ -130,10 +130,10 @@ export class Peer {
   }
 
   /** Joins a room, and waits for its state. */
-  async join(roomType: string, key: string): Promise<RoomView> {
+  async join(roomType: string, key: string, how: { readonly watch?: true } = {}): Promise<RoomView> {
     const id = this.session.nextRequest()
     const from = this.inbox.length
-    this.send({ t: 'join', request_id: id, room_type: roomType, options: { key } })
+    this.send({ t: 'join', request_id: id, room_type: roomType, options: { key }, ...how })
     const answer = () =>
       this.inbox.slice(from).find((message) => 'request_id' in message && message.request_id === id)
     await this.until(`join ${id} is answered`, () => answer() !== undefined)
@@ -320,6 +320,8 @@ export class Session {
   private readonly replies = new Map<string, Json>()
   /** Errors and replies on this connection, by room and ref. */
   private readonly answers = new Set<string>()
+  /** Requests of joins to watch. */
+  private readonly watches = new Set<number>()
   private lastRequest = 0
   /** Highest ref of the seat in each room. */
   private readonly lastRefs = new Map<string, number>()
@@ -385,6 +387,7 @@ export class Session {
   }
 
   sending(message: ClientMessage): void {
+    if (message.t === 'join' && message.watch) this.watches.add(message.request_id)
     if (message.t !== 'message' || message.ref === undefined) return
     const { room_id: roomId, ref } = message
     this.kept.set(keyOf(roomId, ref), message)
@@ -398,7 +401,7 @@ export class Session {
         this.takeWelcome(message)
         break
       case 'joined':
-        this.rooms.set(message.room_id, new RoomView(message))
+        this.rooms.set(message.room_id, new RoomView(message, this.watches.has(message.request_id)))
         this.forget(message.room_id)
         this.snapshotDue = message.room_id
         break

@@ -16,7 +16,15 @@ import {
 export type RoomMessage = Extract<
   ServerMessage,
   {
-    t: 'state.snapshot' | 'state.resync' | 'state.patch' | 'event' | 'member' | 'layer.state' | 'layer.patch'
+    t:
+      | 'state.snapshot'
+      | 'state.resync'
+      | 'state.patch'
+      | 'event'
+      | 'member'
+      | 'spectators'
+      | 'layer.state'
+      | 'layer.patch'
   }
 >
 export type LayerMessage = Received<'layer.state'> | Received<'layer.patch'>
@@ -40,11 +48,15 @@ export class RoomView {
   /** Canonical text of the state after each received seq. */
   readonly history = new Map<number, string>()
   readonly events: Received<'event'>[] = []
-  /** Joins and leaves of members. */
+  /** Last number of spectators. Undefined: the server has sent none. */
+  spectators: number | undefined
+  /** Joins, leaves and changed roles of members. */
   readonly presence: Received<'member'>[] = []
   readonly table = new KeyTable()
   memberId = ''
   members = new Map<string, string | null>()
+  /** Members in the list that watch. */
+  watching = new Set<string>()
   /** Disconnected members. */
   away = new Set<string>()
   state: Json | undefined
@@ -70,7 +82,11 @@ export class RoomView {
   /** True if the first message of the last flush was not a patch. */
   private patchless = false
 
-  constructor(joined: Received<'joined'>) {
+  private readonly watched: boolean
+
+  /** `watched`: the client has joined to watch. */
+  constructor(joined: Received<'joined'>, watched = false) {
+    this.watched = watched
     this.roomId = joined.room_id
     this.memberId = joined.member_id
   }
@@ -111,7 +127,8 @@ export class RoomView {
       case 'state.snapshot':
         this.snapshots += 1
         this.setMembers(message.members)
-        if (!this.members.has(this.memberId)) this.fault('the snapshot does not list the new member')
+        if (!this.members.has(this.memberId) && !this.watched)
+          this.fault('the snapshot does not list the new member')
         this.takeWhole(message, message.body)
         break
       case 'state.resync':
@@ -125,9 +142,17 @@ export class RoomView {
       case 'event':
         if (this.takeSeq(message)) this.events.push(message)
         break
+      case 'spectators':
+        this.spectators = message.count
+        break
       default:
         this.takeMember(message)
     }
+  }
+
+  /** True if this client watches (R50). */
+  get spectator(): boolean {
+    return !this.members.has(this.memberId) || this.watching.has(this.memberId)
   }
 
   private fault(text: string): void {
@@ -139,6 +164,9 @@ export class RoomView {
       members.flatMap(({ member_id: memberId, connected }) => (connected ? [] : [memberId])),
     )
     this.members = new Map(members.map(({ member_id: memberId, sub }) => [memberId, sub]))
+    this.watching = new Set(
+      members.flatMap(({ member_id: memberId, spectator }) => (spectator ? [memberId] : [])),
+    )
     if (this.members.size !== members.length) this.fault('a member is listed twice')
   }
 
@@ -274,18 +302,34 @@ export class RoomView {
     if ((reason !== undefined) !== (status === 'left'))
       this.fault(`a member ${status} with the reason ${reason}`)
     if (!this.takeSeq(message)) return
-    if (status === 'joined' || status === 'left') this.presence.push(message)
+    if (status !== 'connected' && status !== 'disconnected') this.presence.push(message)
     if (message.seq <= this.wholeSeq) return
+    if (status === 'seated' || status === 'unseated') {
+      this.takeRole(message)
+      return
+    }
     if (this.members.has(memberId) === (status === 'joined'))
       this.fault(
         `${memberId} ${status}, but it ${this.members.has(memberId) ? 'has' : 'does not have'} a seat`,
       )
     const away = status === 'disconnected'
+    if (message.spectator) this.watching.add(memberId)
     if (status === 'joined') this.members.set(memberId, sub)
     else if (status === 'left') this.members.delete(memberId)
     else if (this.away.has(memberId) === away) this.fault(`${memberId} is ${status} twice`)
     if (away) this.away.add(memberId)
     else this.away.delete(memberId)
+  }
+
+  /** R51. */
+  private takeRole({ member_id: memberId, sub, status, spectator = false }: Received<'member'>): void {
+    const had = this.members.has(memberId) && this.watching.has(memberId) === (status === 'seated')
+    if (status === 'unseated' && !had) this.fault(`${memberId} is unseated, but is no player`)
+    if (status === 'seated' && spectator) this.fault(`${memberId} is seated as a spectator`)
+    if (status === 'unseated' && !spectator) this.members.delete(memberId)
+    else this.members.set(memberId, sub)
+    if (spectator) this.watching.add(memberId)
+    else this.watching.delete(memberId)
   }
 }
 

@@ -26,6 +26,7 @@ export const roomDescription = (roomId: string, changes: Partial<RoomDescription
   checksum: 1,
   members: [],
   member_count: 0,
+  spectator_count: 0,
   reservations: [],
   connected_count: 0,
   updates_per_second: null,

@@ -23,10 +23,12 @@ import type { Tables } from '../../room/table.ts'
 import { type RoomAddress, roomIdOf } from '../../traffic.ts'
 import { RoomCodes } from './codes.ts'
 import type { ListMetrics } from './metrics.ts'
-import { encodeRow } from './rows.ts'
+import { encodeRow, type StoredRow } from './rows.ts'
 
 /** Least time between two reads of a room for its row. */
 const READ_MS = 1000
+/** Least time between two writes of a row of which only the number of spectators has changed. */
+const SPECTATORS_MS = 10_000
 /** Lifetime of rows and codes in the store, unless they are written again. */
 const LISTED_MS = 3_600_000
 /** Mean time until they are written again. */
@@ -100,6 +102,13 @@ export class ListedRooms implements RoomFeature {
   }
 }
 
+/** A row in the store. `at`: when it was written (monotonic clock). */
+interface WrittenRow {
+  readonly row: StoredRow
+  readonly bytes: Uint8Array
+  readonly at: number
+}
+
 /**
  * Keeps the row and the code of one running room in the store. A row shows a stored update, so no list shows changes that a crash can undo.
  * The row is written only if it differs from the last one. A node that has lost the room cannot overwrite the row of the next owner, which
@@ -113,7 +122,7 @@ class RoomListing implements RoomObserver {
   /** Version of the last row of this owner. */
   #version = 0
   /** The row in the store. Undefined: none, or the row of an earlier owner. */
-  #written: Uint8Array | undefined
+  #written: WrittenRow | undefined
   #readAt = Number.NEGATIVE_INFINITY
   /** When row and code are written again, even if they have not changed. */
   #rewriteAt: number
@@ -189,13 +198,15 @@ class RoomListing implements RoomObserver {
     const { lifeMs, ownedAt } = this.#view.record
     const { codes } = this.#needs
     const { listing } = this.#room.definition
-    const row = how === 'asleep' && listing?.sleeping ? this.#row(listing, null, undefined) : undefined
+    const row = how === 'asleep' && listing?.sleeping ? this.#row(listing, null) : undefined
     // The write in flight may change the code.
     await this.#writes.running
     const writeCode = (kept: string) =>
       how === 'asleep' ? codes.keep(address, kept, lifeMs) : codes.remove(address, kept)
     await Promise.all([
-      how === 'disposed' ? this.#unlist() : this.#leave(row, lifeMs, ownedAt + LEAVE_MS),
+      how === 'disposed'
+        ? this.#unlist()
+        : this.#leave(row === 'failed' ? undefined : row, lifeMs, ownedAt + LEAVE_MS),
       code !== undefined && this.#untilAnswered(() => writeCode(code)),
     ])
   }
@@ -218,9 +229,32 @@ class RoomListing implements RoomObserver {
     const rewrites = this.#now >= this.#rewriteAt
     if (rewrites) this.#rewriteAt = this.#nextRewrite
     this.#readAt = this.#now
-    const row = listing && this.#row(listing, nodeId, this.#written)
-    const puts = (listing !== undefined && rewrites) || !isSame(row, this.#written)
-    return this.#write(puts ? () => this.#put(row, LISTED_MS) : undefined, rewrites && codes)
+    const made = listing && this.#row(listing, nodeId)
+    const row = made === 'failed' ? this.#written?.row : made
+    const puts = (listing !== undefined && rewrites) || !this.#isWritten(row)
+    const waitsUntil = puts && !rewrites ? this.#waitsUntil(row) : undefined
+    if (waitsUntil !== undefined) this.#wait(waitsUntil)
+    return this.#write(
+      puts && waitsUntil === undefined ? () => this.#put(row, LISTED_MS) : undefined,
+      rewrites && codes,
+    )
+  }
+
+  #isWritten(row: StoredRow | undefined): boolean {
+    return row && this.#written
+      ? Buffer.compare(encodeRow(row), this.#written.bytes) === 0
+      : row === this.#written?.row
+  }
+
+  /** Returns when a row may be written of which only the number of spectators has changed. Undefined: it may be written now. */
+  #waitsUntil(row: StoredRow | undefined): number | undefined {
+    const { row: written, at = 0 } = this.#written ?? {}
+    if (!row || row.spectators === written?.spectators) return undefined
+    const due = at + SPECTATORS_MS
+    const { spectators: _, ...others } = row
+    const { spectators } = written ?? {}
+    const before = { ...others, ...(spectators !== undefined && { spectators }) }
+    return this.#now < due && this.#isWritten(before) ? due : undefined
   }
 
   /** Never rejects. */
@@ -236,13 +270,14 @@ class RoomListing implements RoomObserver {
   }
 
   /** Returns false if the store has refused the row. */
-  async #put(value: Uint8Array | undefined, ttlMs: number, by?: number): Promise<boolean> {
+  async #put(row: StoredRow | undefined, ttlMs: number, by?: number): Promise<boolean> {
     const { address, epoch, roomId } = this.#room
     const { projectId, roomType } = address
     const version = ++this.#version
-    const row = { roomId, epoch, version, value }
-    const isWritten = await this.#needs.listings.write(`${projectId}/${roomType}`, row, ttlMs, by)
-    this.#written = value
+    const value = row && encodeRow(row)
+    const put = { roomId, epoch, version, value }
+    const isWritten = await this.#needs.listings.write(`${projectId}/${roomType}`, put, ttlMs, by)
+    this.#written = row && value && { row, bytes: value, at: this.#now }
     this.#count('written')
     return isWritten
   }
@@ -251,7 +286,7 @@ class RoomListing implements RoomObserver {
    * Writes the last row of this owner. The row of a sleeping room does not depend on a live node, so a late write could list a room that
    * has ended since: the store refuses it after `by`. Then the earlier row is removed.
    */
-  async #leave(row: Uint8Array | undefined, ttlMs: number, by?: number): Promise<void> {
+  async #leave(row: StoredRow | undefined, ttlMs: number, by?: number): Promise<void> {
     if (!this.#room.definition.listing) return
     const put = async () => (row && (await this.#put(row, ttlMs, by))) || this.#put(undefined, ttlMs)
     await this.#untilAnswered(put)
@@ -299,25 +334,21 @@ class RoomListing implements RoomObserver {
       this.#room.log.error({ err: error }, 'the row or the code of a room could not be written')
   }
 
-  /** Returns the room's row as of its last update. Undefined: the room is not listed. `otherwise`: the row if room code fails. */
-  #row(
-    listing: RoomListingRules,
-    nodeId: string | null,
-    otherwise: Uint8Array | undefined,
-  ): Uint8Array | undefined {
+  /** Returns the room's row as of its last update. Undefined: the room is not listed. `failed`: room code has failed. */
+  #row(listing: RoomListingRules, nodeId: string | null): StoredRow | 'failed' | undefined {
     const { address, awaited, code, createdAt, epoch, name, roomId, state, tables } = this.#room
     if (awaited) return undefined
     const { code: runner, failures } = this.#needs
     const { key, roomType } = address
-    const { maxPlayers } = this.#room.definition
-    const players = this.#view.delivery.delivered.members.length
+    const { maxPlayers, spectators } = this.#room.definition
+    const { playerCount: players, spectatorCount } = this.#view.delivery.delivered
     const turn = turnOf({ name, epoch, createdAt }, 'listing')
     try {
       const data = this.#view.timed(() =>
         runner.run(turn, () => dataOf(listing, state.base, { key, players, maxPlayers })),
       )
       if (data === null) return undefined
-      return encodeRow({
+      return {
         room_id: roomId,
         room_type: roomType,
         key,
@@ -326,13 +357,14 @@ class RoomListing implements RoomObserver {
         reserved: tables.reservations.flushed.length,
         created_at: timestamp(createdAt),
         data,
+        ...(spectators && { spectators: spectatorCount }),
         node_id: nodeId,
         ...(code !== undefined && { code }),
-      })
+      }
     } catch (error) {
       this.#count('failed')
       failures.explain(`listing of ${roomType}`, error, this.#room.name)
-      return otherwise
+      return 'failed'
     }
   }
 
@@ -376,6 +408,3 @@ function checkedData(schema: StandardSchemaV1, returned: unknown): Json {
     throw new RoomLogicError(`listing.of returned ${bytes} bytes of JSON; it may return ${MAX_DATA_BYTES}`)
   return data
 }
-
-const isSame = (one: Uint8Array | undefined, other: Uint8Array | undefined): boolean =>
-  one && other ? Buffer.compare(one, other) === 0 : one === other

@@ -260,13 +260,22 @@ class EncodedRows {
   }
 }
 
-const listed = ({ room_id, players, max_players: max, reserved, created_at, data }: RoomRow): ListedRoom => ({
+const listed = ({
+  room_id,
+  players,
+  max_players: max,
+  reserved,
+  created_at,
+  data,
+  spectators,
+}: RoomRow): ListedRoom => ({
   room_id,
   players,
   ...(max !== null && { max_players: max }),
   reserved,
   created_at,
   data,
+  ...(spectators !== undefined && { spectators }),
 })
 
 /** Token buckets, each with a queue of senders. A sender may overdraw its bucket by the list that it sends. */

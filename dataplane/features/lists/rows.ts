@@ -16,6 +16,8 @@ export interface RoomRow {
   readonly created_at: string
   /** Result of the room type's `listing.of`. */
   readonly data: Json
+  /** Number of spectators. It can be 10 s old. Absent: the room type has none. */
+  readonly spectators?: number
 }
 
 /** A row in the store. Players do not get the additional fields. */
@@ -37,6 +39,7 @@ const ROW = v.object({
   reserved: COUNT,
   created_at: v.string(),
   data: v.custom<Json>((value) => value !== undefined),
+  spectators: v.exactOptional(COUNT),
   node_id: v.nullable(v.string()),
   code: v.exactOptional(v.string()),
 })

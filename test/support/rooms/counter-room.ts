@@ -106,6 +106,7 @@ export const NO_CHANGES = {
   replaced: [],
   left: [],
   presence: [],
+  roles: [],
   renewed: [],
   acks: [],
   outcomes: [],

@@ -296,6 +296,8 @@ export class RoomBench {
       rejoin?: boolean
       /** False: the join creates no room. */
       create?: false
+      /** True: the client joins as a spectator. */
+      watch?: boolean
       /** Code that the player joins by. */
       code?: string
       /** False: the client does not understand hidden layers. Default true. */
@@ -323,6 +325,7 @@ export class RoomBench {
       traceparent,
       rejoin,
       create,
+      watch,
       code,
       layers = true,
       edge = EDGE,
@@ -348,7 +351,8 @@ export class RoomBench {
         options,
         traceparent,
         ...(rejoin && { rejoin }),
-        ...(create === false && { create }),
+        ...((create === false || watch) && { create: false }),
+        ...(watch && { watch }),
         ...(code !== undefined && { code }),
         layers,
       },
@@ -478,6 +482,12 @@ export class RoomBench {
         for (const event of events) member.hear(event)
         if (ack !== undefined) member.takeOutcomes({ ack, ...settled })
       }
+      return
+    }
+    if (message.kind === 'spectators') {
+      for (const member of this.members.values())
+        if (member.attached && member.inRoom && member.room === name(message))
+          member.frames(message.frames, name(message))
       return
     }
     const member = this.members.get(message.member_id)

@@ -41,6 +41,8 @@ export class TestMember {
   seq = 0
   checksum = 0
   members: MemberInfo[] = []
+  /** Number of spectators. Undefined: the room has not told it. */
+  spectators: number | undefined
   acked = 0
   forgotten = 0
   /** Replies of the room, in order. */
@@ -144,16 +146,33 @@ export class TestMember {
         this.#flushed(message)
         this.#changed(message)
         break
+      case 'spectators':
+        this.spectators = message.count
+        break
       default:
         throw new Error(`an unexpected ${message.t}`)
     }
   }
 
-  #changed({ member_id: id, sub, status, reason, message }: Extract<ServerMessage, { t: 'member' }>): void {
+  #changed({
+    member_id: id,
+    sub,
+    status,
+    reason,
+    message,
+    spectator,
+  }: Extract<ServerMessage, { t: 'member' }>): void {
     const connected = status !== 'disconnected'
+    const role = spectator ? { spectator } : {}
     if (status === 'joined') {
-      this.members.push({ member_id: id, sub, connected })
+      this.members.push({ member_id: id, sub, connected, ...role })
       this.heard.push(`+${id}`)
+    } else if (status === 'seated' || status === 'unseated') {
+      // A spectator that members do not see is in no list.
+      const others = this.members.filter((member) => member.member_id !== id)
+      const isListed = status === 'seated' || spectator
+      this.members = isListed ? [...others, { member_id: id, sub, connected, ...role }] : others
+      this.heard.push(`${status} ${id}`)
     } else if (status === 'left') {
       this.members = this.members.filter((member) => member.member_id !== id)
       this.heard.push(`-${id} ${reason}${message ? `: ${message}` : ''}`)
