@@ -1,7 +1,5 @@
-import { connect, type ListedRoom } from 'roomful/client'
-import * as v from 'valibot'
-import { describe, expect, it, onTestFinished } from 'vitest'
-import { defineRoom } from '../dataplane/index.ts'
+import { connect } from 'roomful/client'
+import { describe, expect, it } from 'vitest'
 import { nodeName } from '../shared/ids.ts'
 import { inTurn, Network } from './players/network.ts'
 import { type ClusterNode, sharedCluster } from './support/cluster.ts'
@@ -11,62 +9,6 @@ import { until } from './support/redis-server.ts'
 const SEATS = 4
 /** 200 players fill 50 rooms. A fifth more is allowed. */
 const MOST_ROOMS = 60
-
-const game = defineRoom({
-  type: 'game',
-  maxPlayers: SEATS,
-  options: v.object({ map: v.optional(v.string(), 'desert') }),
-  create: ({ map }) => ({ open: true, map }),
-  listing: {
-    data: v.object({ map: v.string() }),
-    of: ({ open, map }) => (open ? { map } : null),
-  },
-  codes: true,
-  messages: {
-    start: {
-      data: v.null(),
-      handle(state) {
-        state.open = false
-      },
-    },
-  },
-})
-
-describe('Players at three nodes', () => {
-  const cluster = sharedCluster()
-
-  it('see a room in the list, join it by its code, and see it leave the list', async () => {
-    const nodes = await cluster.local(3, { rooms: [game] })
-    const { projectId } = await cluster.login()
-    const [ada, bob, carl] = await Promise.all(
-      ['ada', 'bob', 'carl'].map(async (sub, i) => {
-        const { token = '' } = await cluster.call('POST', '/tokens', { project_id: projectId, sub })
-        const client = await connect<{ game: typeof game }>(nodes[i]!.wsUrl, { projectId, token })
-        onTestFinished(() => client.close())
-        return client
-      }),
-    )
-    let seen: readonly ListedRoom<typeof game>[] = []
-    const stop = bob!.watchRooms('game', { where: { map: 'ice' } }, (rooms) => {
-      seen = rooms
-    })
-    const room = await ada!.create('game', { map: 'ice' })
-    await expect
-      .poll(() => seen)
-      .toMatchObject([{ roomId: room.id, players: 1, maxPlayers: SEATS, data: { map: 'ice' } }])
-    expect(await carl!.rooms('game', { where: { map: 'fire' } })).toEqual([])
-    const same = await carl!.joinByCode(room.code!.toLowerCase())
-    expect([same.id, same.code]).toEqual([room.id, room.code])
-    await expect.poll(() => seen[0]?.players).toBe(2)
-    await same.send('start')
-    await expect.poll(() => seen).toEqual([])
-    stop()
-    await expect(bob!.joinByCode('000000')).rejects.toMatchObject({ code: 'room_not_found' })
-    await expect(bob!.join('game', { key: 'x' }, { create: false })).rejects.toMatchObject({
-      code: 'room_not_found',
-    })
-  })
-})
 
 describe('joinOrCreate of 200 clients at one moment at three nodes', () => {
   const cluster = sharedCluster({ perTest: true })
