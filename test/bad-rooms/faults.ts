@@ -124,6 +124,10 @@ const WAYS = {
     promise: () => overwrite('__proto__', 'then', Promise.resolve()),
     bytes: () => overwrite('__proto__', 'subarray', Buffer.alloc(1)),
     error: () => overwrite('__proto__', 'message', new Error('x')),
+    // The data, the options or the part of the state with which the hook runs.
+    given: (_emit, given) => overwrite('constructor', 'keys', given),
+    inherited: (_emit, given) => overwrite('__proto__', 'hasOwnProperty', given),
+    method: (_emit, given) => delete (Object(given).toString as { name?: unknown }).name,
   },
   events: {
     large: (emit) => emit?.('flood', 'x'.repeat(50_000_000)),
@@ -131,7 +135,10 @@ const WAYS = {
       for (let i = 0; i < 300_000; i++) emit?.('flood', i)
     },
   },
-} satisfies Record<string, Record<string, (emit?: Emit) => unknown>>
+} satisfies Record<string, Record<string, Way>>
+
+/** Does something bad. `given`: the value with which the hook runs. */
+type Way = (emit?: Emit, given?: unknown) => unknown
 
 /** The `emit` of a handler's `ctx`. */
 export type Emit = (name: 'flood', data: unknown) => void
@@ -253,7 +260,7 @@ export function runFault(hook: Hook, fault: Fault | undefined, emit?: Emit): unk
   const file = openSync(process.env.FAULT_LOG ?? '/dev/null', O_APPEND | O_CREAT | O_SYNC | O_WRONLY)
   writeSync(file, `${JSON.stringify(start)}\n`)
   closeSync(file)
-  return (WAYS[kind] as Record<string, (emit?: Emit) => unknown>)[way]?.(emit)
+  return (WAYS[kind] as Record<string, Way>)[way]?.(emit, fault)
 }
 
 /** A message whose bad code has started more than once. */
