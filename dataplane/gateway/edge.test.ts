@@ -1,6 +1,8 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest'
+import { JsonCodec } from '../../shared/protocol/json-codec.ts'
 import type { TestClient } from '../../test/support/gateway/test-gateway.ts'
 import { TestGateway } from '../../test/support/gateway/test-gateway.ts'
+import { frame } from '../frame.ts'
 import type { Acknowledgement } from '../traffic.ts'
 
 let test: TestGateway
@@ -45,6 +47,13 @@ describe('a join', () => {
       [{ map: 'desert' }, true],
       [{}, undefined],
     ])
+  })
+
+  it('to watch creates no room', async () => {
+    const { client } = await test.hello()
+    client.send({ t: 'join', request_id: 1, room_type: 'arena', options: { key: 'one' }, watch: true })
+    await client.next('joined')
+    expect(test.owner.of('join')).toMatchObject([{ watch: true, create: false }])
   })
 
   it('is not sent to the owner if its client is gone before the record of the session is written', async () => {
@@ -523,5 +532,27 @@ describe('the outcome of messages', () => {
     client.send(move(7, 6))
     await client.roundTrip()
     expect(errors(client)).toHaveLength(3)
+  })
+})
+
+describe('the number of spectators', () => {
+  const codec = new JsonCodec()
+  const count = (spectators: number) => {
+    const message = { t: 'spectators', room_id: 'arena:one', count: spectators } as const
+    return { 'roomful.v1.json': frame(codec.encode(message), codec.binary) }
+  }
+  const counts = ({ received }: TestClient) =>
+    received.flatMap((message) => (message.t === 'spectators' ? [message.count] : []))
+
+  it('goes to all members of the room at this edge that have its state, and to no others', async () => {
+    const [{ client: ann }, { client: bob }] = [await test.join('one'), await test.join('two')]
+    const { client: cem } = await test.join('one')
+    const room = test.owner.room('one')
+    room.send({ kind: 'spectators', frames: count(7) })
+    await cem.next('spectators')
+    await test.owner.lose(cem)
+    room.send({ kind: 'spectators', frames: count(8) })
+    await vi.waitFor(() => expect(counts(ann)).toEqual([7, 8]))
+    expect([counts(bob), counts(cem)]).toEqual([[], [7]])
   })
 })

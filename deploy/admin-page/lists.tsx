@@ -103,6 +103,7 @@ const ROOMS: readonly Column<RoomDescription>[] = [
   number('Members', 'member_count', ({ member_count: members, connected_count: connected }) =>
     members > connected ? `${count(members)} (${count(members - connected)} away)` : count(members),
   ),
+  number('Spectators', 'spectator_count'),
   number('Updates/s', 'updates_per_second', ({ updates_per_second: rate }) => rate?.toFixed(1) ?? '–'),
   number('Seq', 'seq'),
 ]
@@ -380,6 +381,8 @@ interface ListedRoom {
   readonly reserved: number
   readonly created_at: string
   readonly data: Json
+  /** Absent: the room type has no spectators. */
+  readonly spectators?: number
 }
 
 /** Returns a column of the rooms of a project. */
@@ -412,6 +415,12 @@ function ListedRooms() {
     roomsOf(project),
     number('Players', 'players', (room) => ofMost(room.players, room.max_players ?? 0)),
     number('Reserved', 'reserved'),
+    {
+      label: 'Spectators',
+      key: ({ spectators = -1 }) => spectators,
+      look: 'number',
+      cell: ({ spectators }) => (spectators === undefined ? '–' : count(spectators)),
+    },
     age('Created', 'created_at', sayAge),
     data(),
   ]

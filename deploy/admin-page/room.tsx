@@ -83,7 +83,7 @@ function Here({ room }: { room: RoomDescription }) {
           <li key={member.member_id} class={`state ${member.connected ? 'serving' : 'away'}`}>
             {member.sub ?? member.member_id}{' '}
             <span class="soft">
-              {`${member.connected ? '' : 'away, '}${member.member_id}, ${member.session_id} at ${member.node_id}`}
+              {`${member.spectator ? 'watches, ' : ''}${member.connected ? '' : 'away, '}${member.member_id}, ${member.session_id} at ${member.node_id}`}
               {member.layers && `, sees ${member.layers.join(', ')}`}
             </span>{' '}
             <MemberActions room={room} member={member} />

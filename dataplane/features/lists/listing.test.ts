@@ -152,6 +152,28 @@ describe('the row of a room', () => {
     expect(await listed(bench)).toMatchObject([{ row: { players: 1, reserved: 0 } }])
   })
 
+  it('has the number of spectators, and is written for a change of it alone after 10 s', async () => {
+    const watched = defineRoom({
+      type: 'duel',
+      spectators: { max: 100 },
+      sync: { rate: 0 },
+      listing: { data: v.object({}), of: () => ({}) },
+      create: () => ({}),
+    })
+    const { bench } = await roomWith(watched, ['ann'])
+    await bench.advance(10_000, 100)
+    const writes = writesOf(bench)
+    for (let i = 0; i < 15; i++) {
+      await bench.join('duel', `w${i}`, { watch: true })
+      await bench.advance(1000, 100)
+    }
+    // The first watcher, and 10 s later the eleventh or so. None of them takes a player's place.
+    expect(writes).toHaveBeenCalledTimes(2)
+    await bench.join('duel', 'bob')
+    await bench.advance(1000, 100)
+    expect(await listed(bench)).toMatchObject([{ row: { players: 2, spectators: 15 } }])
+  })
+
   it('is removed while `of` returns null', async () => {
     const { bench } = await roomWith(duel(), ['ann'])
     await bench.say('duel', 'ann', 'set', { phase: 'play' }, 1)

@@ -248,13 +248,10 @@ class RoomListing implements RoomObserver {
 
   /** Returns when a row may be written of which only the number of spectators has changed. Undefined: it may be written now. */
   #waitsUntil(row: StoredRow | undefined): number | undefined {
-    const { row: written, at = 0 } = this.#written ?? {}
-    if (!row || row.spectators === written?.spectators) return undefined
-    const due = at + SPECTATORS_MS
-    const { spectators: _, ...others } = row
-    const { spectators } = written ?? {}
-    const before = { ...others, ...(spectators !== undefined && { spectators }) }
-    return this.#now < due && this.#isWritten(before) ? due : undefined
+    const { spectators } = this.#written?.row ?? {}
+    if (!this.#written || !row || spectators === undefined || row.spectators === spectators) return undefined
+    const due = this.#written.at + SPECTATORS_MS
+    return this.#now < due && this.#isWritten({ ...row, spectators }) ? due : undefined
   }
 
   /** Never rejects. */
