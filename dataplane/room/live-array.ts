@@ -23,11 +23,6 @@ import {
 } from './live-object.ts'
 
 const NO_MARKS: ReadonlyMap<number, Slot> = new Map()
-/**
- * Maximum number of elements that a write may be behind the end of the array. A client could choose the index, and a loop over so many holes
- * would last too long.
- */
-const MAX_GAP = 10_000
 
 /** Data for the undo of a splice. */
 interface Spliced {
@@ -282,8 +277,10 @@ export class LiveArray extends Live {
     const { length } = this.target
     const gap = index - length
     const found = `would leave a hole behind the ${length} elements; JSON arrays have none`
-    if (gap > MAX_GAP) throw notJson(this, index, found)
-    if (gap > 0) this.#willHaveHole(index, found)
+    if (gap > 0) {
+      if (!this.tree.mayLeave(gap)) throw notJson(this, index, found)
+      this.#willHaveHole(index, found)
+    }
     const slot = this.tree.copied(value, this, index)
     this.splice(length, 0, gap === 0 ? [slot] : [...Array(gap), slot])
   }

@@ -46,6 +46,8 @@ export interface Tree {
   deleted(container: LiveObject, key: string): void
   /** Logs a step for its undo. */
   log(kind: Step['kind'], container: Live, key: string | number, before: unknown): void
+  /** Returns true if a write behind the end of an array may leave this number of holes before it, and counts them. */
+  mayLeave(holes: number): boolean
   /** An array will have a hole. `error`: for the end of the turn, if the array still has one then. */
   holed(array: Live, error: NotJson): void
   /** An entry of an object in the flushed tree may change. */

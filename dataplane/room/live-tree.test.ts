@@ -467,6 +467,18 @@ describe('a hole in an array', () => {
     expect(state.deck).toEqual([{ x: 8 }, { x: 2 }, { x: 3 }])
   })
 
+  it('is rejected immediately if it is the 10,001st of a turn behind the ends of arrays', () => {
+    const tree = new LiveTree({ rows: [[], []] })
+    const write = (row: number, index: number) => () =>
+      Object.assign((tree.begin() as { rows: object[] }).rows[row]!, { [index]: 1 })
+    write(0, 6000)()
+    expect(write(1, 6000)).toThrow('/rows/1/6000 would leave a hole')
+    expect(write(1, 4000)).not.toThrow()
+    expect(write(0, 6002)).toThrow('/rows/0/6002 would leave a hole')
+    tree.undo()
+    expect(write(1, 6000)).not.toThrow()
+  })
+
   it('that was filled does not hide a later one, whose place the error names', () => {
     const tree = new LiveTree(game())
     const { deck } = tree.begin() as Game

@@ -26,6 +26,12 @@ import {
 const KEPT_LOG = 1000
 
 /**
+ * Maximum number of holes that the writes of one turn may leave behind the ends of arrays. A client could choose the indexes. A message of
+ * 16 KiB with some thousand of them, each 10,000 further, would block the node for seconds.
+ */
+const MAX_LEFT_HOLES = 10_000
+
+/**
  * The state of a room as two trees. Turns read and write the *live* tree through views: one Proxy for each container, created at its first
  * use. The *flushed* tree is plain JSON as of the last flush, and does not change between flushes.
  *
@@ -49,6 +55,8 @@ export class LiveTree implements Tree {
   #deleted: [LiveObject, string][] = []
   /** By array that has had a hole in this turn, the error for the write that made it. */
   readonly #holes = new Map<Live, NotJson>()
+  /** Number of holes that this turn has left behind the ends of arrays. */
+  #leftHoles = 0
   #open = false
 
   /** Copies, checks, measures and hashes the first state, from `create` or a record, each once. Throws NotJson. */
@@ -177,6 +185,7 @@ export class LiveTree implements Tree {
     this.#steps = 0
     if (this.#deleted.length > 0) this.#deleted = []
     if (this.#holes.size > 0) this.#holes.clear()
+    this.#leftHoles = 0
     this.#open = false
   }
 
@@ -195,6 +204,12 @@ export class LiveTree implements Tree {
 
   deleted(container: LiveObject, key: string): void {
     this.#deleted.push([container, key])
+  }
+
+  mayLeave(holes: number): boolean {
+    if (this.#leftHoles + holes > MAX_LEFT_HOLES) return false
+    this.#leftHoles += holes
+    return true
   }
 
   holed(array: Live, error: NotJson): void {
