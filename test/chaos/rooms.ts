@@ -419,29 +419,43 @@ export const partyOf = (ticket: string): string | undefined => {
   return party === '0' ? undefined : party
 }
 
+/** Numbers of the tickets that the room of their match refuses. Fewer than the queue allows, so that no player has to wait. */
+const REFUSED = [3, 7]
+export const isRefused = (ticket: string): boolean => REFUSED.includes(numberOf(ticket))
+const numberOf = (ticket: string): number => Number(ticket.split('/')[1])
+/** Longest time of `admit`, so that players cancel while it decides. */
+const MOST_ADMIT_MS = 500
+
 /** The room of a match. Its state has the players with a seat, and all players that ever had a seat. */
-export const matchRoom = defineRoom({
-  type: 'chaos-match',
-  maxPlayers: MATCH_PLAYERS,
-  sameSub: 'replace',
-  idleSeconds: 3,
-  reconnectSeconds: 10,
-  options: v.object({ tickets: v.optional(v.array(v.string()), []) }),
-  create: ({ tickets }) => ({
-    tickets,
-    /** Player of each member id. */
-    seats: {} as { [memberId: string]: string },
-    /** Players that ever had a seat. */
-    came: {} as { [player: string]: true },
-  }),
-  onJoin(state, { id, sub }) {
-    state.seats[id] = sub ?? ''
-    state.came[sub ?? ''] = true
-  },
-  onLeave(state, { id }) {
-    delete state.seats[id]
-  },
-})
+export const matchRoom = (clock: Clock = systemClock) =>
+  defineRoom({
+    type: 'chaos-match',
+    maxPlayers: MATCH_PLAYERS,
+    sameSub: 'replace',
+    idleSeconds: 3,
+    reconnectSeconds: 10,
+    options: v.object({ tickets: v.optional(v.array(v.string()), []) }),
+    create: ({ tickets }) => ({
+      tickets,
+      /** Player of each member id. */
+      seats: {} as { [memberId: string]: string },
+      /** Players that ever had a seat. */
+      came: {} as { [player: string]: true },
+    }),
+    async admit({ sub }, { tickets }) {
+      const own = tickets.find((ticket) => playerOf(ticket) === sub)
+      if (own === undefined) return undefined
+      await sleep(clock, (numberOf(own) * 170) % MOST_ADMIT_MS)
+      return isRefused(own) ? `${own} is refused` : undefined
+    },
+    onJoin(state, { id, sub }) {
+      state.seats[id] = sub ?? ''
+      state.came[sub ?? ''] = true
+    },
+    onLeave(state, { id }) {
+      delete state.seats[id]
+    },
+  })
 
 /** All room types of a run. `began` and `clock`: see `chaosRoom`. */
 export const roomsOfRun = (began: (room: string, op: string) => void, clock?: Clock) => [
@@ -449,7 +463,7 @@ export const roomsOfRun = (began: (room: string, op: string) => void, clock?: Cl
   bankRoom('journal'),
   bankRoom('snapshot'),
   chaosQueue,
-  matchRoom,
+  matchRoom(clock),
   ...(['journal', 'snapshot', 'none'] as const).map((durability) => chaosRoom(durability, began, clock)),
 ]
 

@@ -31,9 +31,10 @@ import {
 import type { ClientParts } from './player.ts'
 import { Actor, marked } from './sdk.ts'
 
-type Rooms = { 'chaos-queue': typeof chaosQueue; 'chaos-match': typeof matchRoom }
+type MatchRoom = ReturnType<typeof matchRoom>
+type Rooms = { 'chaos-queue': typeof chaosQueue; 'chaos-match': MatchRoom }
 type QueueClient = Client<Rooms> & Queues<Rooms>
-type Match = Room<typeof matchRoom>
+type Match = Room<MatchRoom>
 
 /** Data that players of the queue share outside of the service. */
 interface QueueBoard {
@@ -64,7 +65,7 @@ interface Wish {
   readonly level: number
   readonly code: string | undefined
   /** Undefined: the player must request it, or request it again. */
-  ticket: QueueTicket<typeof matchRoom> | undefined
+  ticket: QueueTicket<MatchRoom> | undefined
   placed: boolean
   announced: boolean
   cancelled: boolean
@@ -72,7 +73,10 @@ interface Wish {
 
 const CONNECT_MS = 10_000
 /** Errors after which the queue has deleted a ticket. After other errors, the player requests the same ticket again. */
-const OVER: ReadonlySet<string> = new Set(['party_timeout', 'party_full', 'seat_lost'])
+const OVER: ReadonlySet<string> = new Set([
+  ...['party_timeout', 'party_full', 'seat_lost'],
+  ...['join_refused', 'party_refused', 'match_failed', 'gave_up'],
+])
 
 /** A player with the SDK who queues (alone or in a party), cancels, reloads its page, and joins its matches. */
 export class QueuePlayer extends Actor<QueueClient, QueuePlayerParts> {
@@ -192,7 +196,7 @@ export class QueuePlayer extends Actor<QueueClient, QueuePlayerParts> {
     )
   }
 
-  #matched(wish: Wish, ticket: QueueTicket<typeof matchRoom>, room: Match): void {
+  #matched(wish: Wish, ticket: QueueTicket<MatchRoom>, room: Match): void {
     if (wish.ticket !== ticket) return
     const { note } = this.parts
     const { tickets, seats } = room.state
@@ -205,7 +209,7 @@ export class QueuePlayer extends Actor<QueueClient, QueuePlayerParts> {
     note({ kind: 'matched', ticket: wish.name, room: room.id, tickets: [...tickets], seated })
   }
 
-  #ended(wish: Wish, ticket: QueueTicket<typeof matchRoom>, error: unknown): void {
+  #ended(wish: Wish, ticket: QueueTicket<MatchRoom>, error: unknown): void {
     if (wish.ticket !== ticket || this.closed) return
     if (!(error instanceof RoomfulError)) throw error
     const { name, cancelled, announced } = wish

@@ -95,6 +95,18 @@ const inCalls =
     return { ...definition, calls: { grant: { ...grant, handle: handle as never } } }
   }
 
+/** The used part of a queue's state. */
+interface QueueState {
+  readonly tickets: { readonly [player: string]: object }
+  readonly orders: {
+    [key: string]: {
+      readonly at: number
+      readonly cancelled?: string
+      readonly seats: { readonly subs: readonly string[] }
+    }
+  }
+}
+
 type Of<T extends ServerMessage['t']> = Extract<ServerMessage, { t: T }>
 
 /** Changes all messages of one kind. */
@@ -500,6 +512,33 @@ export const FAULTS = {
     room: inType('chaos-queue', () => ({ onLeave: undefined })),
     players: { queue: 6 },
     breaks: ['match_of_cancelled'],
+  },
+  persisting: {
+    what: 'A queue goes on with a match whose player has left',
+    room: inType('chaos-queue', ({ onLeave }) => ({
+      onLeave: ((state: QueueState, member: object, ctx: object) => {
+        const before = Object.keys(state.tickets)
+        call(onLeave, state, member, overriding(ctx, { task: () => {} } as object))
+        const [gone] = before.filter((player) => !state.tickets[player])
+        for (const [key, { at, cancelled, seats }] of Object.entries(state.orders))
+          if (cancelled === 'left' && gone !== undefined)
+            state.orders[key] = { at, seats: { ...seats, subs: seats.subs.filter((sub) => sub !== gone) } }
+      }) as never,
+    })),
+    players: { queue: 6 },
+    breaks: ['match_short'],
+  },
+  heedless: {
+    what: 'A queue notifies the players of a match although its room has refused one of them',
+    room: inType('chaos-queue', ({ tasks: { reserve, cancel } }) => {
+      const handle = (state: object, ended: { value?: object }, ctx: object) => {
+        const value = ended.value && 'refused' in ended.value ? { reserved: true } : ended.value
+        call(reserve!.handle, state, { ...ended, value }, ctx)
+      }
+      return { tasks: { cancel: cancel!, reserve: { ...reserve!, handle: handle as never } } }
+    }),
+    players: { queue: 6 },
+    breaks: ['match_refused'],
   },
   repeated: {
     what: 'A match has the ticket of an earlier match',

@@ -506,6 +506,8 @@ export const VIOLATIONS = {
   ticket_lost: 'a ticket ended without a match, or waited although it fits others',
   party_split: 'a player of a party was matched without the other',
   match_of_cancelled: 'a player got the match of a ticket that it had cancelled',
+  match_short: 'players were notified of a match although another player had left it before',
+  match_refused: 'a player was notified of a match whose room had refused a player',
   match_early: 'a player was notified of a match before its seat was reserved',
   final_mismatch: 'a member ended with another state than the owner',
   too_little: 'too little happened to prove anything',

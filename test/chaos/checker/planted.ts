@@ -294,6 +294,16 @@ export const PLANTED_IN_QUEUE = {
   },
   match_of_cancelled: (history: OpenHistory) =>
     note(history, 7000, { kind: 'ended', ticket: 'gil/1/0', code: 'cancelled', cancelled: true }),
+  match_short: (history: OpenHistory) => {
+    const { records } = history.queue!
+    const before = (record: QueueRecord) =>
+      record.client !== 'gil' || (record.kind !== 'announced' && record.kind !== 'matched')
+    history.queue!.records = records.filter(before)
+    note(history, 7000, { kind: 'ended', ticket: 'gil/1/0', code: 'cancelled', cancelled: true })
+  },
+  match_refused: (history: OpenHistory) => {
+    queued(history, 'announced').tickets = ['gil/3/0', 'hal/1/0', 'kai/1/0']
+  },
   match_early: (history: OpenHistory) => {
     const write = history.store.find(({ room }) => room === MATCH)!
     write.ended += 25

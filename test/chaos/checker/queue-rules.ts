@@ -1,4 +1,4 @@
-import { LEVELS, MATCH_PLAYERS, PARTY_SIZE, partyOf, playerOf } from '../rooms.ts'
+import { isRefused, LEVELS, MATCH_PLAYERS, PARTY_SIZE, partyOf, playerOf } from '../rooms.ts'
 import type {
   History,
   Queue,
@@ -27,7 +27,12 @@ export function checkQueue(history: History, ownerships: Ownerships): Violation[
   const found = queue.records.flatMap((record): Violation[] => {
     switch (record.kind) {
       case 'announced':
-        return [...early(record, matches), ...split(record)]
+        return [
+          ...early(record, matches),
+          ...split(record),
+          ...refused(record),
+          ...short(record, queue, matches),
+        ]
       case 'matched':
         return misplaced(record, queue, matches)
       case 'ended':
@@ -66,6 +71,32 @@ function split(record: Of<'announced'>): Violation[] {
     if (tickets.length === PARTY_SIZE) return []
     const message = `of party ${party}, the match has ${tickets.join(', ')}`
     return [violation(record, 'party_split', message, record.room)]
+  })
+}
+
+function refused(record: Of<'announced'>): Violation[] {
+  const wrong = record.tickets.filter(isRefused)
+  if (wrong.length === 0) return []
+  return [violation(record, 'match_refused', `the room refuses ${wrong.join(', ')}`, record.room)]
+}
+
+/**
+ * A queue that has confirmed a cancelled ticket notifies no player of a match of this ticket. If the queue had committed the match before,
+ * the player that cancels is notified as well.
+ */
+function short(record: Of<'announced'>, { records }: Queue, matches: Matches): Violation[] {
+  const { at, room, tickets } = record
+  return tickets.flatMap((ticket) => {
+    const cancelled = records.find(
+      (other): other is Of<'ended'> =>
+        other.kind === 'ended' && other.cancelled && other.ticket === ticket && other.at < at,
+    )
+    if (!cancelled || !isKnown(cancelled, records, matches) || isCut(cancelled, records)) return []
+    const wasTold = records.some(
+      (other) => other.kind === 'announced' && other.client === cancelled.client && other.room === room,
+    )
+    if (wasTold || matches.storeLost(cancelled.at, at)) return []
+    return [violation(record, 'match_short', `${ticket} was cancelled before`, room)]
   })
 }
 
@@ -126,6 +157,9 @@ function ended(record: Of<'ended'>, { records }: Queue, matches: Matches): Viola
     excused ? [] : [violation(record, 'ticket_lost', `${ticket} ended with ${code}`)]
   if (code === 'queue_full') return lost(false)
   if (code === 'cancelled') return lost(cancelled)
+  if (code === 'join_refused') return lost(isRefused(ticket))
+  if (code === 'party_refused') return lost(partyOf(ticket) !== undefined)
+  if (code === 'match_failed' || code === 'gave_up') return lost(false)
   if (code === 'party_timeout') {
     const asked = before.find((other) => other.kind === 'asked' && other.ticket === ticket)
     return lost(matches.clockJumped(at) || (asked !== undefined && at - asked.at >= PARTY_MS))

@@ -61,8 +61,8 @@ const ANSWERED_WITHIN_MS = 25_000
 /** The notices of a killed node's room are delivered after 20 s, and then after a backoff. */
 const BACKENDS_WITHIN_MS = 45_000
 const UNFENCED_WITHIN_MS = 4000
-/** A queue cancels a match whose room is lost after 10 s. */
-const EQUAL_WITHIN_MS = 20_000
+/** A queue cancels a match whose room is lost after 20 s, and keeps its tickets apart for 30 s. */
+const EQUAL_WITHIN_MS = 60_000
 const LOOK_MS = 50
 /** A room with durability `snapshot` is saved at least once a second. */
 const SAVED_WITHIN_MS = 1500
