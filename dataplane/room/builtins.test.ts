@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { closeBuiltins, Overwrites } from './builtins.ts'
+import { closeBuiltins, iteratorHelpers, Overwrites } from './builtins.ts'
 
 type Anything = Record<string, Record<string, Record<string, Record<string, unknown>>>>
 
@@ -33,6 +33,11 @@ const PATHS: [path: string, value: unknown, name: string][] = [
   ['__proto__.__proto__.slice', bytes, 'TypedArray.prototype.slice'],
   ['__proto__.next', [].values(), 'Array Iterator.prototype.next'],
   ['__proto__.__proto__.next', (function* () {})(), 'Generator.prototype.next'],
+  ...iteratorHelpers().map((value): [string, unknown, string] => [
+    '__proto__.next',
+    value,
+    `${Reflect.get(value, Symbol.toStringTag)}.prototype.next`,
+  ]),
 ]
 
 /** Walks to the object that has the last property, and returns it with the name of that property. */

@@ -6,7 +6,7 @@ const CLASSES = [
   ...['Int16Array', 'Uint16Array', 'Int32Array', 'Uint32Array', 'Float16Array', 'Float32Array'],
   ...['Float64Array', 'BigInt64Array', 'BigUint64Array', 'Buffer'],
   ...['Error', 'AggregateError', 'EvalError', 'RangeError', 'ReferenceError', 'SyntaxError', 'TypeError'],
-  'URIError',
+  ...['URIError', 'SuppressedError', 'DisposableStack', 'AsyncDisposableStack'],
 ]
 
 /** Returns values of the classes that have no global name. */
@@ -21,7 +21,19 @@ const nameless = (): readonly object[] => [
   async () => {},
   async function* () {},
   (async function* () {})(),
+  ...iteratorHelpers(),
 ]
+
+/** Returns values of the iterator classes that Node 20 does not have: one that `Iterator.from` makes, and one of `map`. */
+export function iteratorHelpers(): readonly object[] {
+  const Iterators: { from(value: object): { map(mapped: () => unknown): object } } | undefined = Reflect.get(
+    globalThis,
+    'Iterator',
+  )
+  if (!Iterators) return []
+  const wrapped = Iterators.from({ next: () => ({ done: true }) })
+  return [wrapped, wrapped.map(() => 0)]
+}
 
 /** Returns, by class and prototype, its name for errors. These are all objects that property names can reach from a value of the language. */
 function builtins(): Map<object, string> {
