@@ -52,6 +52,9 @@ function match(options: BenchOptions = {}) {
     options: v.object({ map: v.string() }),
     create: ({ map }) => ({ map }),
     admit: questions.admit,
+    onJoin(_state, { sub }, ctx) {
+      if (sub === 'ada') ctx.reserve('bob', 60)
+    },
   })
   const bench = new RoomBench([duel], options)
   return { bench, questions, ask: askerOf(bench) }
@@ -177,5 +180,15 @@ describe('A request for the seats of a match', () => {
     await next.untilIdle()
     expect((await next.join('duel', 'bob2', { sub: 'bob', options: OPTIONS })).inRoom).toBe(true)
     expect(questions.asked).toHaveLength(3)
+  })
+
+  it('lets a player join without another call of admit after ctx.reserve has made the time of its seat longer', async () => {
+    const { bench, questions, ask } = match()
+    await ask()
+    for (const sub of MATCH.do.subs) questions.answer(sub)
+    await bench.untilIdle()
+    await bench.join('duel', 'ada', { sub: 'ada', options: OPTIONS })
+    await bench.advance(40_000, 100)
+    expect((await bench.join('duel', 'bob', { sub: 'bob', options: OPTIONS })).inRoom).toBe(true)
   })
 })

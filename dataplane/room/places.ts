@@ -65,8 +65,8 @@ export function isPlaying({ memberships }: { readonly memberships: Memberships }
 
 /**
  * Keeps a seat for each player in `subs` until `due` (milliseconds since 1970), or for none of them. Players who have a seat need none. An
- * earlier reservation of a player can become longer, but not shorter. `admitted`: see `Reservation`. Returns false if the room has too few
- * free seats, if it would have too many reservations, or if it has banned one of the players.
+ * earlier reservation of a player can become longer, but not shorter, and stays admitted. `admitted`: see `Reservation`. Returns false if
+ * the room has too few free seats, if it would have too many reservations, or if it has banned one of the players.
  */
 export function reserve(
   subs: readonly string[],
@@ -85,7 +85,9 @@ export function reserve(
     if (!mayHave(needs, type, 'reservations', number)) return false
   }
   for (const sub of absent) if (bans.has(sub)) return false
-  for (const sub of absent)
-    if (due > (reservations.get(sub)?.due ?? 0)) reservations.set({ id: sub, due, admitted })
+  for (const sub of absent) {
+    const before = reservations.get(sub)
+    if (due > (before?.due ?? 0)) reservations.set({ id: sub, due, admitted: admitted ?? before?.admitted })
+  }
   return true
 }
