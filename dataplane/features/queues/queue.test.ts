@@ -759,6 +759,44 @@ describe('The tickets of a failed match', () => {
     for (const sub of ['ada', 'bob']) await queue.join(sub, 1200)
     await queue.advance(29_000)
     expect(queue.rooms.asked.map(({ what }) => what)).toEqual(['reserve', 'cancel'])
+
+  it.each(['is empty for 40 s', 'has no owner for 40 s'])(
+    'refuses the player for a minute and no longer if the queue %s until then',
+    async (how) => {
+      const clock = new FakeClock()
+      const store = memoryStore({ clock })
+      let queue = new Bench({}, { clock, store })
+      refusing('mallory', queue)
+      const ada = await queue.join('ada', 1200)
+      for (const session of ['m1', 'm2', 'm3']) {
+        await queue.join('mallory', 1200, { session })
+        await queue.advance(200)
+      }
+      queue.bench.leave('ranked', ada.memberId, 'default')
+      await queue.advance(400)
+      if (how === 'is empty for 40 s') await queue.advance(40_000)
+      else {
+        queue.bench.mayAct = false
+        clock.advance(40_000)
+        queue = new Bench({}, { clock, store, nodeId: 'node_b' })
+      }
+      const text = queue.endOf(await queue.join('mallory', 1200, { session: 'm4' }))
+      expect(text).toBe('ticket_refused: wait 20 s')
+    },
+  )
+
+  it('refuses no player for longer than a minute if the clock of the node has gone back by an hour', async () => {
+    const clock = new SettableClock()
+    const queue = new Bench({}, { clock })
+    refusing('mallory', queue)
+    await queue.join('ada', 1200)
+    for (const session of ['m1', 'm2', 'm3']) {
+      await queue.join('mallory', 1200, { session })
+      await queue.advance(200)
+    }
+    clock.offsetMs = -3_600_000
+    expect((await queue.join('mallory', 1200, { session: 'm4' })).inRoom).toBe(true)
+  })
     await queue.advance(3000)
     expect(queue.rooms.asked.map(({ what }) => what)).toEqual(['reserve', 'cancel', 'reserve', 'cancel'])
   })

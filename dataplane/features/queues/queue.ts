@@ -143,7 +143,7 @@ interface QueueState {
   matched: {
     [player: string]: { readonly room_id: string; readonly options: JsonObject; readonly at: number }
   }
-  /** By player, the queue times at which `admit` of a match has refused it. Absent in records of earlier code, as the next two. */
+  /** By player, the times at which `admit` of a match has refused it. Absent in records of earlier code, as the next two. */
   refusals?: { [player: string]: readonly number[] }
   /** Time without an owner, in milliseconds. The queue time is the time without it. */
   paused?: number
@@ -190,6 +190,8 @@ export function defineQueue<
     sameSub: 'replace',
     tick: { rate: LOOKS_PER_SECOND },
     ...(reconnectSeconds !== undefined && { reconnectSeconds }),
+    // The end of an empty queue forgets the refusals.
+    idleSeconds: REFUSALS.inMs / 1000,
     layers: {
       ...{ tickets: null, parties: null, orders: null, matched: null },
       ...{ refusals: null, paused: null, ranAt: null, changes: null },
@@ -772,18 +774,18 @@ const queueTime = ({ paused = 0 }: QueueState, now: number): number => now - pau
 /** Milliseconds for which a player gets no ticket, because matches have refused it. */
 function restOfRefusals(state: QueueState, player: string, now: number): number {
   const times = state.refusals?.[player] ?? []
-  const last = times[REFUSALS.number - 1]
-  return last === undefined ? 0 : last + REFUSALS.waitMs - queueTime(state, now)
+  const waitMs = (times[REFUSALS.number - 1] ?? Number.NEGATIVE_INFINITY) + REFUSALS.waitMs - now
+  // Longer than any wait: the clock has gone back.
+  return waitMs > REFUSALS.waitMs ? 0 : waitMs
 }
 
 /** Remembers that a match has refused a player, in place of old refusals. */
 function noteRefusal(state: QueueState, refused: string, now: number): void {
-  const time = queueTime(state, now)
   const all = Object.entries(plain(state.refusals ?? {})).flatMap(([player, times]) =>
     times.map((at) => ({ player, at })),
   )
-  const kept = [...all, { player: refused, at: time }]
-    .filter(({ at }) => time - at < REFUSALS.inMs)
+  const kept = [...all, { player: refused, at: now }]
+    .filter(({ at }) => Math.abs(now - at) < REFUSALS.inMs)
     .sort((one, other) => one.at - other.at)
     .slice(-MAX_REFUSALS)
   const refusals: { [player: string]: number[] } = {}
