@@ -875,6 +875,22 @@ describe('giveUpSeconds', () => {
       await queue.join('bob', 5000, { party: `2-${'a'.repeat(32)}` }),
     ]
     await queue.advance(20_000)
+  it('ends a ticket also if the room of its cancelled match does not answer, as the 60 s of an incomplete party do', async () => {
+    const queue = new Bench({ giveUpSeconds: 90 })
+    queue.rooms.answers = async (what) => (what === 'reserve' ? 'unknown' : new Promise(() => {}))
+    const party = `2-${'a'.repeat(32)}`
+    const members = [await queue.join('ada', 1200), await queue.join('bob', 1200)]
+    members.push(await queue.join('cleo', 5000, { party }), await queue.join('dan', 5000, { party }))
+    await queue.advance(1000)
+    queue.bench.leave('ranked', members[3]!.memberId, 'default')
+    await queue.advance(58_000)
+    expect(members.map((member) => queue.endOf(member))).toEqual(Array(4).fill(undefined))
+    await queue.advance(3000)
+    expect(queue.endOf(members[2]!)).toBe('party_timeout')
+    await queue.advance(30_000)
+    expect([queue.endOf(members[0]!), queue.endOf(members[1]!)]).toEqual(['gave_up', 'gave_up'])
+  })
+
     queue.bench.mayAct = false
     clock.advance(60_000)
     const heir = new Bench({ giveUpSeconds: 90 }, { clock, store, nodeId: 'node_b' })

@@ -403,12 +403,12 @@ class Queue implements Matches {
       const time = queueTime(state, now)
       for (const code of index.incompleteParties) {
         const players = [...index.partyOf(code)]
-        // A player has left while a match was being made. The others wait for its end.
-        if (players.some((player) => state.tickets[player]!.order !== undefined)) continue
         if (time - state.parties[code]!.since < PARTY_MS) continue
+        if (players.some((player) => isAsked(state, player))) continue
         for (const player of players) this.#end(state, player, 'party_timeout', ctx, index)
       }
-      for (const player of index.gaveUp(time)) this.#end(state, player, 'gave_up', ctx, index)
+      for (const player of index.gaveUp(time, (player) => isAsked(state, player)))
+        this.#end(state, player, 'gave_up', ctx, index)
       if (index.size > 0 && Math.abs(now - (state.ranAt ?? 0)) >= RAN_MS) state.ranAt = now
       this.#resume(state, ctx)
       index.wake(now)
@@ -769,6 +769,12 @@ class Queue implements Matches {
 }
 
 /** Time of a queue: the time in which it had an owner that could act, in milliseconds from any start. */
+/** True if the room of the player's match may still reserve its seats. The ticket does not end by itself until then. */
+function isAsked({ tickets, orders }: QueueState, player: string): boolean {
+  const { order } = tickets[player]!
+  return order !== undefined && !orders[order]?.cancelled
+}
+
 const queueTime = ({ paused = 0 }: QueueState, now: number): number => now - paused
 
 /** Milliseconds for which a player gets no ticket, because matches have refused it. */

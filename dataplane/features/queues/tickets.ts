@@ -312,13 +312,13 @@ export class TicketIndex {
     })
   }
 
-  /** Players whose tickets give up at the queue time `time`. A ticket whose match is being made waits for its answer. */
-  gaveUp(time: number): string[] {
+  /** Players whose tickets give up at the queue time `time`. `isAsked`: true if the room of the player's match may still answer. */
+  gaveUp(time: number, isAsked: (player: string) => boolean): string[] {
     if (time < this.#nextEnd) return []
     this.#nextEnd = Number.POSITIVE_INFINITY
     const players: string[] = []
-    for (const { id, ends = Number.POSITIVE_INFINITY, ordered } of this.#tickets.values()) {
-      if (ends <= time && !ordered) players.push(id)
+    for (const { id, ends = Number.POSITIVE_INFINITY } of this.#tickets.values()) {
+      if (ends <= time && !isAsked(id)) players.push(id)
       else this.#nextEnd = Math.min(this.#nextEnd, ends)
     }
     return players
