@@ -122,10 +122,10 @@ export interface TaskRun {
    */
   readonly state?: Json
   /**
-   * Members of the room, for the same types.
+   * Returns a member of the room, for the same types. Undefined: no member has the id.
    * @internal
    */
-  readonly members?: readonly Member[]
+  readonly memberOf?: (id: string) => Member | undefined
 }
 
 /** Id and data of a task with `retry`. */

@@ -15,7 +15,7 @@ interface WorkingRoom {
   readonly address: RoomAddress
   readonly definition: RoomDefinition
   readonly state: LiveState
-  readonly memberships: { readonly members: readonly Member[] }
+  readonly memberships: { get(memberId: string): { readonly member: Member } | undefined }
 }
 
 /** Dependencies of the tasks of a room. */
@@ -72,7 +72,7 @@ export class Tasks {
         ask: (roomType: string, key: string, request: RoomRequest, waitMs: number) =>
           this.#needs.cluster.requests.send(roomAddress(address.projectId, roomType, key), request, waitMs),
         state: state.flushed,
-        members: memberships.members,
+        memberOf: (id: string) => memberships.get(id)?.member,
       }
       return run.call(definition.tasks[name], valid.value, { id, ...internal })
     }

@@ -401,6 +401,15 @@ describe('Queue', () => {
     expect((await queue.join('ada', 1200, { session: 'third' })).inRoom).toBe(true)
   })
 
+  it('does not ask the room of a match about a player who has left before the match is committed', async () => {
+    await queue.join('ada', 1200)
+    const options = { ticket: { elo: 1200 } }
+    queue.bench.askToJoin('ranked', 'bob', { sub: 'bob', key: 'default', options })
+    queue.bench.leave('ranked', 'bob', 'default')
+    await queue.advance(500)
+    expect([queue.rooms.asked.map(({ what }) => what), queue.waiting]).toEqual([['cancel'], ['ada']])
+  })
+
   it('matches a party together with others that fit, or not at all', async () => {
     queue = new Bench({ players: 4, fits: (a, b) => Math.abs(a.elo - b.elo) <= 50 })
     const code = `2-${'a'.repeat(32)}`
@@ -750,15 +759,6 @@ describe('A match whose admit refuses a player', () => {
     await queue.advance(601_000)
     expect([await enter(), await enter()]).toEqual(Array(2).fill('join_refused: no cheats'))
   })
-})
-
-describe('The tickets of a failed match', () => {
-  it('are not put together again for 30 s', async () => {
-    const queue = new Bench()
-    queue.rooms.answers = async (what) => (what === 'reserve' ? 'refused' : 'done')
-    for (const sub of ['ada', 'bob']) await queue.join(sub, 1200)
-    await queue.advance(29_000)
-    expect(queue.rooms.asked.map(({ what }) => what)).toEqual(['reserve', 'cancel'])
 
   it.each(['is empty for 40 s', 'has no owner for 40 s'])(
     'refuses the player for a minute and no longer if the queue %s until then',
@@ -797,6 +797,15 @@ describe('The tickets of a failed match', () => {
     clock.offsetMs = -3_600_000
     expect((await queue.join('mallory', 1200, { session: 'm4' })).inRoom).toBe(true)
   })
+})
+
+describe('The tickets of a failed match', () => {
+  it('are not put together again for 30 s', async () => {
+    const queue = new Bench()
+    queue.rooms.answers = async (what) => (what === 'reserve' ? 'refused' : 'done')
+    for (const sub of ['ada', 'bob']) await queue.join(sub, 1200)
+    await queue.advance(29_000)
+    expect(queue.rooms.asked.map(({ what }) => what)).toEqual(['reserve', 'cancel'])
     await queue.advance(3000)
     expect(queue.rooms.asked.map(({ what }) => what)).toEqual(['reserve', 'cancel', 'reserve', 'cancel'])
   })
@@ -866,15 +875,6 @@ describe('giveUpSeconds', () => {
     expect(queue.state.tickets).toEqual({})
   })
 
-  it('does not count the time without an owner, as the time of an incomplete party', async () => {
-    const clock = new FakeClock()
-    const store = memoryStore({ clock })
-    const queue = new Bench({ giveUpSeconds: 90 }, { clock, store })
-    const members = [
-      await queue.join('ada', 1200),
-      await queue.join('bob', 5000, { party: `2-${'a'.repeat(32)}` }),
-    ]
-    await queue.advance(20_000)
   it('ends a ticket also if the room of its cancelled match does not answer, as the 60 s of an incomplete party do', async () => {
     const queue = new Bench({ giveUpSeconds: 90 })
     queue.rooms.answers = async (what) => (what === 'reserve' ? 'unknown' : new Promise(() => {}))
@@ -891,6 +891,15 @@ describe('giveUpSeconds', () => {
     expect([queue.endOf(members[0]!), queue.endOf(members[1]!)]).toEqual(['gave_up', 'gave_up'])
   })
 
+  it('does not count the time without an owner, as the time of an incomplete party', async () => {
+    const clock = new FakeClock()
+    const store = memoryStore({ clock })
+    const queue = new Bench({ giveUpSeconds: 90 }, { clock, store })
+    const members = [
+      await queue.join('ada', 1200),
+      await queue.join('bob', 5000, { party: `2-${'a'.repeat(32)}` }),
+    ]
+    await queue.advance(20_000)
     queue.bench.mayAct = false
     clock.advance(60_000)
     const heir = new Bench({ giveUpSeconds: 90 }, { clock, store, nodeId: 'node_b' })

@@ -449,9 +449,9 @@ class Queue implements Matches {
     return answer === undefined || 'reply' in answer || IMPOSSIBLE.has(answer.code)
   }
 
-  /** Sends a request to the room of a match. Can be repeated. Undefined: there is no such match. */
+  /** Sends a request to the room of a match. Can be repeated. Undefined: there is no such match, or a player of `reserve` has left. */
   async #ask(op: 'reserve' | 'cancel', key: string, run: Run): Promise<RequestAnswer | undefined> {
-    const { ask, members, state } = run
+    const { ask, memberOf, state } = run
     const order = state.orders[key]
     if (!order) return undefined
     const { id, subs, options } = plain(order.seats)
@@ -459,11 +459,12 @@ class Queue implements Matches {
     const request = (action: RoomAction, waitMs: number) =>
       ask(this.room, key, { id, hash: 'seats', create, do: action }, waitMs)
     if (op === 'cancel') return request({ op, subs }, CANCEL_MS)
-    // A player who has left by now cancels the match.
-    const players = subs.map((player) => {
-      const member = members.find((other) => other.id === state.tickets[player]?.member)
-      return { sub: member?.sub ?? null, data: member?.data ?? null }
+    const players = subs.flatMap((player) => {
+      const member = memberOf(state.tickets[player]?.member ?? '')
+      return member ? [{ sub: member.sub, data: member.data }] : []
     })
+    // The departure of a player cancels the match.
+    if (players.length < subs.length) return undefined
     return request({ op, subs, seconds: RESERVE_SECONDS, players }, ORDER_MS)
   }
 
@@ -768,13 +769,13 @@ class Queue implements Matches {
   }
 }
 
-/** Time of a queue: the time in which it had an owner that could act, in milliseconds from any start. */
 /** True if the room of the player's match may still reserve its seats. The ticket does not end by itself until then. */
 function isAsked({ tickets, orders }: QueueState, player: string): boolean {
   const { order } = tickets[player]!
   return order !== undefined && !orders[order]?.cancelled
 }
 
+/** Time of a queue: the time in which it had an owner that could act, in milliseconds from any start. */
 const queueTime = ({ paused = 0 }: QueueState, now: number): number => now - paused
 
 /** Milliseconds for which a player gets no ticket, because matches have refused it. */
@@ -824,7 +825,7 @@ interface Ended<Value> {
 /** Argument of a task's work. */
 interface Run {
   readonly ask: NonNullable<TaskRun['ask']>
-  readonly members: readonly Member[]
+  readonly memberOf: NonNullable<TaskRun['memberOf']>
   /** Use it immediately: the next flush changes it. */
   readonly state: { readonly orders: QueueState['orders']; readonly tickets: QueueState['tickets'] }
 }
