@@ -22,13 +22,12 @@ import {
   type CreateArguments,
   type JoinArguments,
   type JoinOrCreateArguments,
-  type JoinTarget,
   Room,
   type RoomJoinOptions,
   type RoomOf,
   toJson,
 } from './room.ts'
-import { Seat, type SeatLink } from './seat.ts'
+import { type JoinTarget, Seat, type SeatLink } from './seat.ts'
 import { machineClock, ServerClock } from './server-clock.ts'
 import { ClientSession, type ConnectionStatus } from './session.ts'
 import { type ClientStats, newCounters } from './stats.ts'
@@ -260,20 +259,20 @@ export class Client<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoo
   join<R extends TypedRoom>(
     roomType: R['type'] | EarlierSeat,
     options?: object,
-    { create }: JoinTarget = {},
+    target?: JoinTarget,
   ): Promise<Room<R>> {
     return this.#reported(async () => {
       if (typeof roomType === 'object') {
         const roomId = roomIdOf(roomType.type, { key: roomType.key })
         const kept = this.#unclaimed.find((seat) => seat.roomId === roomId)?.kept
-        if (kept) return this.#join<R>(roomId, kept.options)
+        if (kept) return this.#join<R>(roomId, kept.options, { watch: roomType.spectator })
         throw new RoomfulError(
           'seat_lost',
           `The seat in ${roomId} has ended, or the page has joined already.`,
         )
       }
       const json = optionsOf(options)
-      return this.#join<R>(roomIdOf(roomType, json), json, create)
+      return this.#join<R>(roomIdOf(roomType, json), json, target)
     })
   }
 
@@ -282,10 +281,10 @@ export class Client<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoo
    * 10 s after `connect`.
    */
   seats(): EarlierSeat[] {
-    return this.#unclaimed.flatMap(({ roomId, memberId, kept }) => {
+    return this.#unclaimed.flatMap(({ roomId, memberId, kept, spectator }) => {
       const [type, key] = partsOf(roomId)
       if (!kept || 'ticket' in kept.options) return []
-      return { type, key, memberId, ...(kept.code !== undefined && { code: kept.code }) }
+      return [{ type, key, memberId, ...(kept.code !== undefined && { code: kept.code }), spectator }]
     })
   }
 
@@ -320,19 +319,21 @@ export class Client<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoo
   }
 
   /**
-   * Joins the room that has this code. Lower case, full-width characters, spaces, dashes, `#` and look-alikes (O and 0, I, L and 1) are accepted. Rejects with `room_not_found` if no
-   * room has the code.
+   * Joins the room that has this code, to play or to watch. Lower case, full-width characters, spaces, dashes, `#` and look-alikes (O and 0,
+   * I, L and 1) are accepted. Rejects with `room_not_found` if no room has the code.
    */
   joinByCode<R extends TypedRoom = RoomIn<Rooms>>(
     code: string,
     options?: RoomOptions<R>,
+    target?: Pick<JoinTarget, 'watch'>,
   ): Promise<RoomOf<R>> {
     return this.#reported(async () => {
       const json = optionsOf(options)
       const typed = String(code).trim()
       if (typed === '' || typed.length > MAX.code)
         throw new RoomfulError('room_not_found', `No room has the code "${typed}".`)
-      return this.#join<R>(await this.#find({ code: typed }), json, false) as Promise<RoomOf<R>>
+      const roomId = await this.#find({ code: typed })
+      return this.#join<R>(roomId, json, { ...target, create: false }) as Promise<RoomOf<R>>
     })
   }
 
@@ -434,11 +435,15 @@ export class Client<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoo
     }
   }
 
-  async #join<R extends TypedRoom>(roomId: string, given: JoinOptions, create = true): Promise<Room<R>> {
+  async #join<R extends TypedRoom>(
+    roomId: string,
+    given: JoinOptions,
+    target: JoinTarget = {},
+  ): Promise<Room<R>> {
     const [roomType, key] = partsOf(roomId)
     const options = { ...given, key }
     const kept = this.#seats.get(roomId)
-    if (kept?.claim(options, create)) {
+    if (kept?.claim(options, target)) {
       await kept.joined
       return new Room<R>(kept)
     }
@@ -449,7 +454,7 @@ export class Client<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoo
     this.#checkOpen()
     // The storage may have messages of a seat that an earlier page was leaving. They must not be sent in this seat.
     this.#tab?.restart(roomId)
-    const seat = new Seat(this.#link, roomId, roomType, options, create)
+    const seat = new Seat(this.#link, roomId, roomType, options, target)
     this.#seats.set(roomId, seat)
     if (this.status === 'online') seat.connected()
     await seat.joined
@@ -555,8 +560,7 @@ export class Client<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoo
   #receive(message: DecodedMessage): void {
     if (message.t === 'error') this.#refused(message)
     else if (message.t === 'rooms' || message.t === 'found') this.#requests.receive(message)
-    else if ('room_id' in message && message.t !== 'room' && message.t !== 'spectators')
-      this.#seats.get(message.room_id)?.receive(message)
+    else if ('room_id' in message && message.t !== 'room') this.#seats.get(message.room_id)?.receive(message)
   }
 
   #refused(frame: Extract<DecodedMessage, { t: 'error' }>): void {
@@ -646,6 +650,7 @@ const rowsOf = <R extends TypedRoom>(answer: Answer): ListedRoom<R>[] =>
     key: partsOf(row.room_id)[1],
     players: row.players,
     maxPlayers: row.max_players,
+    spectators: row.spectators ?? 0,
     reserved: row.reserved,
     createdAt: row.created_at,
     data: row.data as RoomListing<R>,

@@ -11,12 +11,14 @@ const DESERT = {
   reserved: 0,
   created_at: '2026-10-01T12:00:00.000Z',
   data: { map: 'desert' },
+  spectators: 7,
 }
 const ROW = {
   roomId: 'arena:one',
   key: 'one',
   players: 1,
   maxPlayers: 4,
+  spectators: 7,
   reserved: 0,
   createdAt: '2026-10-01T12:00:00.000Z',
   data: { map: 'desert' },
@@ -47,12 +49,12 @@ describe('client.rooms', () => {
     expect(await rooms).toEqual([ROW])
   })
 
-  it('returns undefined as maxPlayers of a room without a limit', async () => {
+  it('returns a room without a limit and without spectators', async () => {
     const { client, server } = await online()
     const rooms = client.rooms('arena')
-    const { max_players: _, ...unlimited } = DESERT
+    const { max_players: _, spectators: __, ...unlimited } = DESERT
     server.send({ t: 'rooms', request_id: 1, rooms: [unlimited] })
-    expect((await rooms)[0]!.maxPlayers).toBe(undefined)
+    expect(await rooms).toEqual([{ ...ROW, maxPlayers: undefined, spectators: 0 }])
   })
 
   it('rejects with the error of the server', async () => {

@@ -27,6 +27,8 @@ export interface ListedRoom<R extends TypedRoom = TypedRoom<UntypedRoom>> {
   readonly players: number
   /** Maximum number of players. Undefined: no limit. */
   readonly maxPlayers: number | undefined
+  /** Number of members who watch, up to 10 s old. */
+  readonly spectators: number
   /** Seats that are kept for players who have not joined yet. */
   readonly reserved: number
   /** Time of the room's creation, RFC 3339. */

@@ -33,7 +33,6 @@ export type {
   CreateArguments,
   JoinArguments,
   JoinOrCreateArguments,
-  JoinTarget,
   RequestArguments,
   Room,
   RoomJoinOptions,
@@ -43,7 +42,7 @@ export type {
   SendOptions,
   StateSubscription,
 } from './room.ts'
-export type { LeaveReason } from './seat.ts'
+export type { JoinTarget, LeaveReason } from './seat.ts'
 export type { ConnectionStatus } from './session.ts'
 export type { ClientStats } from './stats.ts'
 export type { EarlierSeat } from './tab.ts'

@@ -16,8 +16,8 @@ import type {
 import type { Client } from './client.ts'
 import { RoomfulError, type RoomfulErrorCode } from './errors.ts'
 import { Listeners, Reported, type Unsubscribe } from './listeners.ts'
-import type { JoinTarget, Room } from './room.ts'
-import type { LeaveReason } from './seat.ts'
+import type { Room } from './room.ts'
+import type { JoinTarget, LeaveReason } from './seat.ts'
 
 /** Join options of a queue with tickets of `Data`. */
 export interface Ticketed<Data> {

@@ -52,7 +52,8 @@ import {
   type RoomQuery,
 } from './index.ts'
 import { type MatchRoom, type QueueOptions, type Queues, type TicketData, withQueues } from './queue.ts'
-import type { JoinArguments } from './room.ts'
+import type { JoinArguments, RoomJoinOptions } from './room.ts'
+import type { JoinTarget } from './seat.ts'
 
 /** Types of your rooms. In `declare module 'roomful/react'`, declare the property `rooms` of this interface. Its type is an object or a list of your room definitions, such as `typeof rooms`. */
 // biome-ignore lint/suspicious/noEmptyInterface: applications fill it.
@@ -157,14 +158,15 @@ class Rooms {
   /** Joins the room at the first call. Later calls return the same room, so that a render can wait for it. */
   room<Type extends TypeName>(
     roomType: Type,
-    ...options: JoinArguments<RoomOfType<RegisteredRooms, Type>>
+    options: RoomJoinOptions<RoomOfType<RegisteredRooms, Type>>,
+    target: JoinTarget,
   ): Shared {
     return this.share(
-      `${roomType}:${options[0]?.key ?? 'default'}`,
+      `${roomType}:${options.key ?? 'default'}`,
       async (client, { end }) => {
         this.#joining++
         try {
-          const room = await client.join(roomType, ...options)
+          const room = await client.join(roomType, options, target)
           room.onLeave((_reason, error) => end(error))
           return room
         } finally {
@@ -373,9 +375,9 @@ export function RoomfulProvider({ url, options, fallback, children }: RoomfulPro
 }
 
 /**
- * Joins a room. The component suspends until the room's state has arrived. All components with the same room type and key share one
- * membership, with the join options of the first component. The client leaves the room one second after the last of these components
- * unmounts.
+ * Joins a room, to play or, with `{ watch: true }` as the third argument, to watch. The component suspends until the room's state has
+ * arrived, and renders again when `room.spectator` changes. All components with the same room type and key share one membership, with the
+ * join options of the first component. The client leaves the room one second after the last of these components unmounts.
  *
  * If the join fails, or if the room removes this client, for example by a kick, the hook throws a RoomfulError to the nearest error
  * boundary. If the error boundary renders the components again, they join again, at the earliest one second after the error. If the room is not in `Register`,
@@ -389,13 +391,32 @@ export function useRoom<Type extends TypeName>(
   roomType: Type,
   ...options: JoinArguments<RoomOfType<RegisteredRooms, Type>>
 ): Room<RoomOfType<RegisteredRooms, Type>>
+export function useRoom<R extends TypedRoom = never>(
+  roomType: R['type'],
+  options: RoomJoinOptions<R>,
+  target: JoinTarget,
+): Room<R>
+export function useRoom<Type extends TypeName>(
+  roomType: Type,
+  options: RoomJoinOptions<RoomOfType<RegisteredRooms, Type>>,
+  target: JoinTarget,
+): Room<RoomOfType<RegisteredRooms, Type>>
 export function useRoom(
   roomType: TypeName,
-  ...options: JoinArguments<RoomOfType<RegisteredRooms, TypeName>>
+  options: RoomJoinOptions<RoomOfType<RegisteredRooms, TypeName>> = {},
+  target: JoinTarget = {},
 ): unknown {
   const rooms = useProvider()
   useBrowser()
-  return useShared(rooms, rooms.room(roomType, ...options), (room) => room)
+  const room = useShared(rooms, rooms.room(roomType, options, target), (room) => room) as Room
+  useMembership(room, ({ spectator }) => spectator)
+  return room
+}
+
+/** Returns the result of `part`. The component renders again when a change of the room's members has changed it. */
+function useMembership<R extends TypedRoom, T>(room: Room<R>, part: (room: Room<R>) => T): T {
+  const subscribe = useCallback((listener: () => void) => room.onMembersChange(listener), [room])
+  return useSyncExternalStore(subscribe, () => part(room))
 }
 
 /**
@@ -495,8 +516,12 @@ export function useRoomState<R extends TypedRoom, Selected = VisibleState<R>>(
 
 /** Returns all members of the room. The component renders again when they change. */
 export function useMembers<R extends TypedRoom>(room: Room<R>): readonly Member[] {
-  const subscribe = useCallback((listener: () => void) => room.onMembersChange(listener), [room])
-  return useSyncExternalStore(subscribe, () => room.members)
+  return useMembership(room, ({ members }) => members)
+}
+
+/** Returns the number of members who watch. The component renders again when it changes, at most once a second. */
+export function useSpectators<R extends TypedRoom>(room: Room<R>): number {
+  return useMembership(room, ({ spectators }) => spectators)
 }
 
 /**

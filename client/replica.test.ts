@@ -69,7 +69,7 @@ test('members disconnect and reconnect', async () => {
   room.onMembersChange(([bob]) => seen.push(bob!.connected))
   const [before] = room.members
   server.deliver(owner.patch({ n: 1 }), owner.presence('mem_bob', false), owner.presence('mem_bob', false))
-  expect(room.members[0]).toEqual({ id: 'mem_bob', sub: 'bob', connected: false })
+  expect(room.members[0]).toEqual({ id: 'mem_bob', sub: 'bob', connected: false, spectator: false })
   server.deliver(owner.patch({ n: 2 }), owner.presence('mem_bob', true), owner.presence('mem_nobody', true))
   expect([seen, before!.connected]).toEqual([[false, true], true])
   server.deliver(owner.resync())
@@ -81,8 +81,8 @@ test('members join and leave', async () => {
   const seen: unknown[] = []
   room.onMembersChange((members, previous) => seen.push([members.length, previous.length]))
   expect(room.members).toEqual([
-    { id: 'mem_bob', sub: 'bob', connected: true },
-    { id: room.memberId, sub: 'alice', connected: true },
+    { id: 'mem_bob', sub: 'bob', connected: true, spectator: false },
+    { id: room.memberId, sub: 'alice', connected: true, spectator: false },
   ])
   server.deliver(owner.patch({ n: 1 }), owner.came('mem_carol', null), owner.went('mem_bob'))
   expect(room.members.map(({ id }) => id)).toEqual([room.memberId, 'mem_carol'])

@@ -18,9 +18,39 @@ export interface Member {
   readonly sub: string | null
   /** False while the member's client is disconnected. It stays a member for `reconnectSeconds`. */
   readonly connected: boolean
+  /** True: a spectator. Only room types with `spectators.visible` have spectators in their lists of members. */
+  readonly spectator: boolean
 }
 
-const toMember = ({ member_id: id, sub, connected }: MemberInfo): Member => ({ id, sub, connected })
+const toMember = ({ member_id: id, sub, connected, spectator = false }: MemberInfo): Member => ({
+  id,
+  sub,
+  connected,
+  spectator,
+})
+
+/** Returns a member after a change. Undefined: it is not in the list. */
+function changed(
+  known: Member | undefined,
+  { member_id: id, sub, status, spectator = false }: MemberChange,
+): Member | undefined {
+  switch (status) {
+    case 'joined':
+    case 'seated':
+      return { id, sub, connected: known?.connected ?? true, spectator }
+    case 'unseated':
+      // Without `spectator`, the lists of the room have no spectators.
+      return spectator ? { id, sub, connected: known?.connected ?? true, spectator } : undefined
+    case 'connected':
+    case 'disconnected':
+      return known && { ...known, connected: status === 'connected' }
+    case 'left':
+      return undefined
+    default:
+      // A status of a later version.
+      return known
+  }
+}
 
 /**
  * Decision about a frame: `take` it, `drop` it (lower epoch, known, or no longer needed), or request a resync for the given reason. An event that
@@ -122,17 +152,13 @@ class RoomCopy {
   }
 
   /** Updates the members. Returns false if nothing changed, or if the list is of a later flush than the frame. */
-  meet({ seq, member_id: id, sub, status }: MemberChange): boolean {
-    if (seq <= this.#wholeSeq) return false
-    const known = this.#members.find((member) => member.id === id)
-    if ((known !== undefined) === (status === 'joined')) return false
-    if (status === 'joined') this.#members = [...this.#members, { id, sub, connected: true }]
-    else if (status === 'left') this.#members = this.#members.filter((member) => member !== known)
-    else {
-      const changed = { id, sub, connected: status === 'connected' }
-      if (known?.connected === changed.connected) return false
-      this.#members = this.#members.map((member) => (member === known ? changed : member))
-    }
+  meet(frame: MemberChange): boolean {
+    if (frame.seq <= this.#wholeSeq) return false
+    const known = this.#members.find(({ id }) => id === frame.member_id)
+    const next = changed(known, frame)
+    if (known?.connected === next?.connected && known?.spectator === next?.spectator) return false
+    if (known) this.#members = this.#members.flatMap((member) => (member === known ? (next ?? []) : member))
+    else this.#members = [...this.#members, next!]
     return true
   }
 
@@ -147,7 +173,7 @@ const RESYNC_WAIT_MS = 2000
 /** Frames that update a copy of a room. */
 export type RoomFrame = Extract<
   DecodedMessage,
-  { t: WholeName | 'state.patch' | 'event' | 'member' | LayerFrame['t'] }
+  { t: WholeName | 'state.patch' | 'event' | 'member' | 'spectators' | LayerFrame['t'] }
 >
 type Frame<T extends RoomFrame['t']> = Extract<RoomFrame, { t: T }>
 
@@ -167,6 +193,7 @@ export class Replica {
   readonly events: Events
   readonly #parts: ReplicaParts
   readonly #copy: RoomCopy
+  #spectators = 0
   #cancelRetry = () => {}
 
   constructor(parts: ReplicaParts) {
@@ -183,6 +210,11 @@ export class Replica {
 
   get members(): readonly Member[] {
     return this.#copy.members
+  }
+
+  /** Number of spectators. 0 before the server has sent it. */
+  get spectators(): number {
+    return this.#spectators
   }
 
   /** True while a snapshot is pending. */
@@ -217,6 +249,9 @@ export class Replica {
         break
       case 'member':
         this.#member(frame)
+        break
+      case 'spectators':
+        this.#count(frame.count)
         break
       case 'state.snapshot':
       case 'state.resync':
@@ -265,6 +300,12 @@ export class Replica {
     if (!this.#follow(frame)) return
     const before = this.#copy.members
     if (this.#copy.meet(frame)) this.onMembers.call(this.#copy.members, before)
+  }
+
+  #count(spectators: number): void {
+    if (this.#spectators === spectators) return
+    this.#spectators = spectators
+    this.onMembers.call(this.#copy.members, this.#copy.members)
   }
 
   /** Returns true if the frame is delivered. A frame that reveals a gap is delivered, because a resync does not contain it. */

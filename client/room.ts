@@ -90,9 +90,27 @@ export class Room<R extends TypedRoom = TypedRoom<UntypedRoom>> {
     return this.#seat.memberId
   }
 
-  /** All members, including this client. Each change creates a new array. */
+  /** True if this client watches (`join` with `watch`). The room may change that. If the client must join again, it asks for its last role. */
+  get spectator(): boolean {
+    return this.#seat.spectator
+  }
+
+  /**
+   * The players, including this client if it plays, and the spectators if the room type has `spectators.visible`. Each change creates a new
+   * array.
+   */
   get members(): readonly Member[] {
     return this.#seat.replica.members
+  }
+
+  /** The members who play. */
+  get players(): readonly Member[] {
+    return this.members.filter(({ spectator }) => !spectator)
+  }
+
+  /** Number of members who watch. The server sends it directly after the join, and then at most once a second. */
+  get spectators(): number {
+    return this.#seat.replica.spectators
   }
 
   /** The current state, immutable. After the client has left: the last state that it received. */
@@ -128,7 +146,7 @@ export class Room<R extends TypedRoom = TypedRoom<UntypedRoom>> {
     return this.on(name, callback)
   }
 
-  /** Calls `callback` when a member joins, leaves, disconnects or reconnects. */
+  /** Calls `callback` when a member joins, leaves, disconnects, reconnects or changes its role, and when `spectators` changes. */
   onMembersChange(callback: (members: readonly Member[], previous: readonly Member[]) => void): Unsubscribe {
     return this.#seat.replica.onMembers.add(callback)
   }
@@ -240,12 +258,6 @@ export function toJson(value: unknown, code: RoomfulErrorCode, what: string): Js
 export type RoomJoinOptions<R extends TypedRoom> = RoomOptions<R> & {
   /** Key of the room, 1 to 128 characters. Default `"default"`. */
   readonly key?: string
-}
-
-/** How `join` treats a room that does not exist. */
-export interface JoinTarget {
-  /** False: the join fails with `room_not_found` if the room does not exist. Default: it creates the room. */
-  readonly create?: boolean
 }
 
 /** Arguments of `join` after the room type. The options may be omitted if none of them is required. */

@@ -90,7 +90,11 @@ class Runner {
     else if (call === 'join')
       this.#outcome(
         step,
-        this.#joined(this.#client!.join(String(step.room_type), step.options as JsonObject)),
+        this.#joined(
+          this.#client!.join(String(step.room_type), step.options as JsonObject, {
+            watch: step.watch === true,
+          }),
+        ),
       )
     else if (call === 'join_by_code')
       this.#outcome(step, this.#joined(this.#client!.joinByCode(String(step.code))))
@@ -208,6 +212,7 @@ class Runner {
     if ('members' in what) {
       const members = (what.members as JsonObject[]).map(({ member_id, ...member }) => ({
         id: member_id,
+        spectator: false,
         ...member,
       }))
       const sorted = (list: readonly { id?: Json | undefined }[]) =>
@@ -216,6 +221,8 @@ class Runner {
     }
     if ('events' in what) expect(this.#events.get(id)!.splice(0)).toEqual(what.events)
     if ('seat' in what) expect(this.#seats.get(id)).toBe(what.seat)
+    if ('role' in what) expect(room?.spectator ? 'spectator' : 'player').toBe(what.role)
+    if ('spectators' in what) expect(room?.spectators).toBe(what.spectators)
     if ('sockets' in what) expect(this.#scene.server.sockets).toHaveLength(Number(what.sockets))
     if ('status' in what) expect(this.#status).toBe(what.status === 'ended' ? 'closed' : what.status)
     for (const [name, lists] of Object.entries((what.lists ?? {}) as JsonObject))
@@ -230,7 +237,7 @@ const stepsOf = ({ start, steps }: Scenario): readonly Step[] => [
   ...steps,
 ]
 
-describe.each([1, 2, 3, 4, 5, 6])('scenarios of level %i', (level) => {
+describe.each([1, 2, 3, 4, 5, 6, 7])('scenarios of level %i', (level) => {
   test.each(scenarios.filter((scenario) => scenario.level === level))('$rule: $name', async (scenario) => {
     const steps = stepsOf(scenario)
     const runner = new Runner(steps)

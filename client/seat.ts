@@ -53,6 +53,14 @@ const REJOINS = 5
 const REJOIN_BASE_MS = 500
 const REJOIN_MAX_MS = 5000
 
+/** What a join asks for. */
+export interface JoinTarget {
+  /** False: the join fails with `room_not_found` if the room does not exist. Default: it creates the room. */
+  readonly create?: boolean
+  /** True: the client watches, and needs no player's place. Such a join creates no room. Default: the client plays. */
+  readonly watch?: boolean
+}
+
 /** Frames about one seat, without errors. */
 type SeatFrame = RoomFrame | Extract<DecodedMessage, { t: 'joined' | 'ack' | 'reply' }>
 
@@ -98,6 +106,8 @@ export class Seat {
   #options: JoinOptions
   /** False: the join creates no room. */
   #create: boolean
+  /** Role that the next join asks for. */
+  #watch: boolean
   /** True if an earlier page had the seat and this page has not joined the room. */
   #unclaimed = false
   readonly #unacked: Unacked
@@ -121,9 +131,16 @@ export class Seat {
   #cancelRejoin = () => {}
 
   /** Creates a seat. `connected` sends its join. */
-  constructor(link: SeatLink, roomId: string, roomType: string, options: JoinOptions, create = true) {
+  constructor(
+    link: SeatLink,
+    roomId: string,
+    roomType: string,
+    options: JoinOptions,
+    { create = true, watch = false }: JoinTarget = {},
+  ) {
     this.#link = link
     this.#create = create
+    this.#watch = watch
     this.roomId = roomId
     this.roomType = roomType
     this.#options = options
@@ -140,8 +157,8 @@ export class Seat {
 
   /** Returns the seat that an earlier page of the tab had, with its unacknowledged messages. */
   static restored(link: SeatLink, tab: TabSession, roomId: string, kept: KeptSeat): Seat {
-    const { room_type: roomType, options, member_id: memberId, code } = kept
-    const seat = new Seat(link, roomId, roomType, options)
+    const { room_type: roomType, options, member_id: memberId, code, spectator: watch = false } = kept
+    const seat = new Seat(link, roomId, roomType, options, { watch })
     seat.#code = code
     seat.#status = 'resuming'
     seat.#memberId = memberId
@@ -158,11 +175,12 @@ export class Seat {
   }
 
   /** Takes the seat of an earlier page for this page. Returns false if it is not such a seat, or if the client is leaving it. */
-  claim(options: JoinOptions, create: boolean): boolean {
+  claim(options: JoinOptions, { create = true, watch = false }: JoinTarget): boolean {
     if (!this.#unclaimed || this.#leaving) return false
     this.#unclaimed = false
     this.#options = options
     this.#create = create
+    this.#watch = watch
     return true
   }
 
@@ -176,7 +194,10 @@ export class Seat {
     const { roomType, memberId } = this
     const has = (this.#status === 'joined' || this.#status === 'resuming') && !this.#leaving
     const code = this.#code === undefined ? {} : { code: this.#code }
-    return has ? { room_type: roomType, options: this.#options, member_id: memberId, ...code } : undefined
+    const role = this.spectator ? { spectator: true } : {}
+    return has
+      ? { room_type: roomType, options: this.#options, member_id: memberId, ...code, ...role }
+      : undefined
   }
 
   get status(): SeatStatus {
@@ -185,6 +206,13 @@ export class Seat {
 
   get memberId(): string {
     return this.#memberId
+  }
+
+  /** True if this client watches. While it has no seat: the role that it asks for. */
+  get spectator(): boolean {
+    if (this.#status !== 'joined' && this.#status !== 'left') return this.#watch
+    // Most rooms have no spectators in their lists.
+    return this.replica.members.find(({ id }) => id === this.#memberId)?.spectator ?? true
   }
 
   /** Code of the room; undefined: it has none. */
@@ -277,6 +305,8 @@ export class Seat {
       case 'member':
         if (frame.status === 'left' && frame.member_id === this.#memberId) this.#removed(frame)
         else this.replica.receive(frame)
+        // The role may have changed.
+        if (frame.member_id === this.#memberId) this.#link.changed()
         break
       case 'state.snapshot':
       case 'state.resync':
@@ -340,6 +370,7 @@ export class Seat {
       const how = {
         ...(this.#status === 'rejoining' && { rejoin: true }),
         ...(!this.#create && { create: false }),
+        ...(this.#watch && { watch: true }),
       }
       const { roomType: room_type } = this
       const request_id = this.#joinRequest
@@ -420,6 +451,7 @@ export class Seat {
   }
 
   #beginRejoin(): void {
+    this.#watch = this.spectator
     this.#status = 'rejoining'
     this.#rejoins.reset()
     this.#rejoinsLeft = REJOINS

@@ -42,6 +42,8 @@ export interface KeptSeat {
   readonly member_id: string
   /** Code of the room. Absent: it has none. */
   readonly code?: string
+  /** Absent: a player. */
+  readonly spectator?: boolean
 }
 
 /** A seat of the page before a reload, for `client.join`. */
@@ -54,6 +56,8 @@ export interface EarlierSeat {
   readonly memberId: string
   /** Code of the room. Absent: it has none. */
   readonly code?: string
+  /** True: the client watches. */
+  readonly spectator: boolean
 }
 
 /** Stored session of an earlier page. */

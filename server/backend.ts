@@ -50,6 +50,8 @@ export interface RoomMember {
   readonly sub: string | null
   /** True while the member's client is connected. */
   readonly connected: boolean
+  /** True: the member watches. */
+  readonly spectator: boolean
   /** Data of the player: from the token, or from `setData`. Null: none. */
   readonly data: JsonObject | null
 }
@@ -166,16 +168,19 @@ export class Backend {
     const query = { type, where: where && JSON.stringify(where), full: full ? 1 : undefined, ...page }
     const { rooms, next_cursor: next } = await this.#request<RoomListAnswer>('GET', ['rooms'], { query })
     return {
-      rooms: rooms.map(({ room_id, key, players, max_players, reserved, created_at, data, code }) => ({
-        roomId: room_id,
-        key,
-        players,
-        maxPlayers: max_players ?? undefined,
-        reserved,
-        createdAt: created_at,
-        data: data as ListedRoom<R>['data'],
-        code,
-      })),
+      rooms: rooms.map(
+        ({ room_id, key, players, max_players, spectators, reserved, created_at, data, code }) => ({
+          roomId: room_id,
+          key,
+          players,
+          maxPlayers: max_players ?? undefined,
+          spectators: spectators ?? 0,
+          reserved,
+          createdAt: created_at,
+          data: data as ListedRoom<R>['data'],
+          code,
+        }),
+      ),
       nextCursor: next ?? undefined,
     }
   }
@@ -334,6 +339,7 @@ interface RoomListAnswer {
     readonly key: string
     readonly players: number
     readonly max_players: number | null
+    readonly spectators?: number
     readonly reserved: number
     readonly created_at: string
     readonly data: Json

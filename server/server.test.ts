@@ -214,7 +214,7 @@ describe('roomful/server', () => {
 
   it('has the other requests of the control API', async () => {
     const position = { epoch: 1, seq: 2 }
-    const ada = { sub: 'ada', connected: true, data: null }
+    const ada = { sub: 'ada', connected: true, spectator: false, data: null }
     const view = {
       ...position,
       project_id: 'prj_a',
@@ -293,6 +293,7 @@ describe('roomful/server', () => {
       key: 'a',
       players: 1,
       max_players: null,
+      spectators: 2,
       reserved: 0,
       created_at: '2026-01-01T00:00:00.000Z',
       data: { map: 'desert' },
@@ -310,6 +311,7 @@ describe('roomful/server', () => {
           key: 'a',
           players: 1,
           maxPlayers: undefined,
+          spectators: 2,
           reserved: 0,
           createdAt: row.created_at,
           data: { map: 'desert' },

@@ -1,4 +1,4 @@
-"""The reference client of roomful, at level 5. The rules (R1 to R45) are those of levels 1 to 5 of docs/protocol.md."""
+"""The reference client of roomful: levels 1 to 5 and 7 of docs/protocol.md, which has the rules (R1 to R45, R49 to R52)."""
 
 import asyncio
 import json
@@ -121,14 +121,16 @@ def _merge(base, layer):
 
 
 # Opcodes and their elements. A `:` stands for the room of the last opcode 29.
-LISTS = """0 hello project_id start features; 1 join request_id room_type options rejoin;
-2 leave request_id room_id; 3 message room_id type data ref settled; 4 state.resync room_id reason;
+LISTS = """0 hello project_id start features; 34 spectators : count;
+1 join request_id room_type options rejoin create watch; 2 leave request_id room_id;
+3 message room_id type data ref settled; 4 state.resync room_id reason;
 5 ping at; 6 token token; 8 goodbye; 16 welcome session_id resume_token resumed resume_ttl_seconds
 heartbeat_seconds token_seconds node_id server_time limits; 17 joined request_id room_id member_id;
 18 token token_seconds; 19 state.snapshot : epoch seq checksum keys state members;
 20 state.resync : epoch seq checksum keys state members; 24 reply : ref data; 25 ack : ref;
 21 state.patch : epoch seq checksum keys change; 22 event : epoch seq name data; 27 move in_ms url;
-23 member : epoch seq member_id sub status reason message; 28 pong at server_time; 29 room room_id;
+23 member : epoch seq member_id sub status reason message spectator; 29 room room_id;
+28 pong at server_time;
 26 error code message retryable request_id room_id ref;
 30 layer.state : epoch seq checksum layer keys state;
 31 layer.patch : epoch seq checksum layer keys change"""
@@ -136,13 +138,14 @@ BY_OPCODE = {int(code): (t, names) for code, t, *names in map(str.split, LISTS.s
 OPCODES = {t: opcode for opcode, (t, _) in BY_OPCODE.items() if opcode < 16}
 LIMITS = "max_message_bytes", "messages_per_second", "message_burst", "max_rooms"
 LISTED = "room_id", "member_id", "epoch", "seq", "settled"
-MEMBER = "member_id", "sub", "connected"
+MEMBER = "member_id", "sub", "connected", "spectator"
+STATUSES = "joined", "connected", "disconnected", "left", "seated", "unseated"
 ASK_REASONS = "sequence", "checksum"
 STATE_FRAMES = {t for t, names in BY_OPCODE.values() if "epoch" in names}
 READ = {  # How to read the fields that MessagePack shortens.
     "limits": lambda values: dict(zip(LIMITS, values)),
     "members": lambda members: [dict(zip(MEMBER, values)) for values in members],
-    "status": dict(enumerate(("joined", "connected", "disconnected", "left"))).get,
+    "status": dict(enumerate(STATUSES)).get,
     "reason": dict(enumerate(("left", "session_ended", "kicked", "closed", "replaced"))).get,
 }
 
@@ -211,7 +214,8 @@ def _settle(future, result=None, error=None):
 
 
 class Room:
-    """A seat in a room, from `Client.join`: `room_id`, `member_id`, `state`, `members`.
+    """A seat in a room, from `Client.join`: `room_id`, `member_id`, `state`, `members`, and
+    `spectators`, the number of members who watch.
 
     Set `on_change()`, which is called when the state or the members may have changed,
     `on_event(name, data)`, and `on_left(error)`, for the end of the seat."""
@@ -224,7 +228,7 @@ class Room:
 
     def _forget(self):
         self.epoch = self.seq = self._whole_seq = -1
-        self.state, self.members, self.has_snapshot = None, {}, False
+        self.state, self.members, self.spectators, self.has_snapshot = None, {}, 0, False
         self._parts = {}  # By layer; the base is the part None.
         self._last_ref, self._kept = 0, {}  # By ref: [message, outcome, reply]
         self.end_wait()
@@ -280,6 +284,11 @@ class Room:
             self._client.send(self._request)
 
     @property
+    def spectator(self):
+        """True if this client watches (R50)."""
+        return self.members.get(self.member_id, {"spectator": True}).get("spectator", False)
+
+    @property
     def settled(self):
         return next(iter(self._kept), self._last_ref + 1) - 1
 
@@ -304,6 +313,9 @@ class Room:
             log.warning("refused: %s", frame)
         elif t == "member" and (frame["member_id"], frame["status"]) == (self.member_id, "left"):
             self.lose(RoomfulError(frame["reason"], frame.get("message", "")))
+        elif t == "spectators":
+            self.spectators = frame["count"]
+            self._loop.call_soon(self.on_change)
         elif t in STATE_FRAMES and frame["epoch"] >= self.epoch:  # R12
             try:
                 self._take_state(t, frame, frame["seq"] - self.seq)
@@ -335,11 +347,18 @@ class Room:
             self._ask("sequence")
         elif ahead == 1 and not self._asking:
             self.epoch, self.seq = frame["epoch"], frame["seq"]
-        if t == "member" and frame["seq"] > self._whole_seq:
-            member_id, connected = frame["member_id"], frame["status"] != "disconnected"
-            member = {"member_id": member_id, "sub": frame.get("sub"), "connected": connected}
+        if t == "member" and frame["seq"] > self._whole_seq:  # R18, R51
+            member_id, status, watches = frame["member_id"], frame["status"], frame.get("spectator")
+            member = {"member_id": member_id, "sub": frame.get("sub"), "connected": True}
+            member |= self.members.get(member_id, {})
+            if status in ("connected", "disconnected"):
+                member["connected"] = status == "connected"
+            elif watches:
+                member["spectator"] = True
+            else:
+                member.pop("spectator", None)
             self.members = self.members | {member_id: member}
-            if frame["status"] == "left":
+            if status == "left" or status == "unseated" and not watches:
                 del self.members[member_id]
 
     def _take_flush(self, frame, before):
@@ -365,6 +384,8 @@ class Room:
 
     def lose(self, why):
         """The seat is gone (R10, R30). After the end of the session, the client joins again."""
+        if self.has_snapshot:
+            self._join = self._join | {"watch": self.spectator}  # R49
         for _, outcome, _ in self._kept.values():
             _settle(outcome, error=RoomfulError("seat_lost", "the outcome is unknown"))
         self._forget()
@@ -423,11 +444,13 @@ class Client:
         self.connection, self._session = None, {}
         self._main = asyncio.create_task(self._run())
 
-    async def join(self, room_type, *, key="default", options=None):
-        """Joins a room. Returns the Room when its state has arrived. Raises RoomfulError."""
+    async def join(self, room_type, *, key="default", options=None, watch=False):
+        """Joins a room, to play or to watch. Returns the Room when its state has arrived. Raises
+        RoomfulError."""
         if self.status == "closed":
             raise RoomfulError("closed", "the client has ended: make another one")
-        join = {"t": "join", "room_type": room_type, "options": {"key": key} | (options or {})}
+        join = {"t": "join", "room_type": room_type, "watch": watch}
+        join["options"] = {"key": key} | (options or {})
         self.rooms.append(room := Room(self, join))
         return await asyncio.shield(room.request(join))
 

@@ -28,7 +28,7 @@ class Vectors(unittest.TestCase):
     def each(self, name, check):
         """Checks each vector of this name."""
         for vector in VECTORS[name]:
-            if vector.get("level", 0) > 5:
+            if vector.get("level") == 6:
                 continue
             with self.subTest(vector.get("about", json.dumps(vector)[:150])):
                 check(vector)

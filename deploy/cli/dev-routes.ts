@@ -30,6 +30,8 @@ export interface RoomToPlay {
   readonly options?: JsonSchema | undefined
   /** True if players can list its rooms. */
   readonly listed: boolean
+  /** True if players can watch its rooms. */
+  readonly watched: boolean
   readonly messages: readonly MessageToSend[]
   readonly calls: readonly MessageToSend[]
   /** True if the room sends notices. */
@@ -285,7 +287,8 @@ export function answer(response: ServerResponse, status: number, body: object): 
   response.end(JSON.stringify(body))
 }
 
-function describe({ type, options, listing, messages, calls, notices }: RoomDefinition): RoomToPlay {
+function describe(definition: RoomDefinition): RoomToPlay {
+  const { type, options, listing, spectators, messages, calls, notices } = definition
   const toSend = (all: RoomDefinition['messages'] | RoomDefinition['calls']): MessageToSend[] =>
     Object.entries(all).map(([name, { data, reply }]) => ({
       name,
@@ -296,6 +299,7 @@ function describe({ type, options, listing, messages, calls, notices }: RoomDefi
     type,
     options: options && (jsonSchemaOf(options) as JsonSchema | undefined),
     listed: listing !== undefined,
+    watched: spectators !== undefined,
     messages: toSend(messages),
     calls: toSend(calls),
     notifies: Object.keys(notices).length > 0,

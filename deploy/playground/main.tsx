@@ -119,7 +119,7 @@ function Page() {
 
 /** Form with the room and the options of a join. */
 function Choice(props: { types: readonly string[]; type: RoomToPlay; onChoose: (type: string) => void }) {
-  const { type, options, listed } = props.type
+  const { type, options, listed, watched } = props.type
   const busy = players.some(isHere)
   const inside = players.find(({ room }) => room)?.room?.id ?? `a room of ${type}`
   const away = players.filter((player) => !isHere(player))
@@ -128,9 +128,9 @@ function Choice(props: { types: readonly string[]; type: RoomToPlay; onChoose: (
       const own = options ? (readFields(form, options, 'options') as JsonObject) : {}
       const all = { ...own, key: String(form.get('listed') ?? form.get('key')) }
       const only = form.get('as')
-      const data = dataOf(String(form.get('player')))
+      const how = { data: dataOf(String(form.get('player'))), watch: form.has('watch') }
       for (const player of away)
-        if (only === null || player.name === only) void player.join(page.rooms!.ws_url, type, all, data)
+        if (only === null || player.name === only) void player.join(page.rooms!.ws_url, type, all, how)
     })
     draw()
   }
@@ -155,6 +155,11 @@ function Choice(props: { types: readonly string[]; type: RoomToPlay; onChoose: (
         <input name="player" placeholder='{"elo":1200}' spellcheck={false} />
       </Labelled>
       {options && <Fields key={type} schema={options} name="options" />}
+      {watched && (
+        <Labelled label="watch">
+          <input name="watch" type="checkbox" />
+        </Labelled>
+      )}
       {!busy && (
         <button type="submit" class="primary">
           Join as both
@@ -166,7 +171,7 @@ function Choice(props: { types: readonly string[]; type: RoomToPlay; onChoose: (
         </button>
       ))}
       <Alarm text={page.notice} />
-      {listed && !busy && <List key={type} type={type} />}
+      {listed && !busy && <List key={type} type={type} watched={watched} />}
     </form>
   )
 }
@@ -184,7 +189,7 @@ function dataOf(text: string): JsonObject | undefined {
 }
 
 /** List of the rooms of a type, with their listing data. A click joins both players. */
-function List({ type }: { type: string }) {
+function List({ type, watched }: { type: string; watched: boolean }) {
   const [rooms, setRooms] = useState<readonly ListedRoom[]>()
   const [problem, setProblem] = useState('')
   useEffect(() => watchList(page.rooms!.ws_url, type, setRooms, (error) => setProblem(error.message)), [type])
@@ -193,18 +198,20 @@ function List({ type }: { type: string }) {
     return <p class="soft">{rooms ? `No room of ${type} is listed.` : 'Loading the list …'}</p>
   return (
     <ul class="rooms" aria-label={`Rooms of ${type}`}>
-      {rooms.map(({ key, players, maxPlayers, reserved, data }) => (
+      {rooms.map(({ key, players, maxPlayers, spectators, reserved, data }) => (
         <li key={key}>
           <button
             type="submit"
             name="listed"
             value={key}
-            disabled={players + reserved >= (maxPlayers ?? Infinity)}
+            disabled={!watched && players + reserved >= (maxPlayers ?? Infinity)}
           >
             Join
           </button>
           <b class="mono">{key}</b>
-          <span class="soft">{`${players} of ${maxPlayers ?? '∞'}`}</span>
+          <span class="soft">
+            {`${players} of ${maxPlayers ?? '∞'}${watched ? `, ${spectators} watching` : ''}`}
+          </span>
           <code>{JSON.stringify(data)}</code>
         </li>
       ))}
@@ -256,6 +263,7 @@ function Pane({ player, type, behind }: { player: Player; type: RoomToPlay; behi
         <span class="soft">
           {[node, latency !== undefined && `${latency} ms`].filter(Boolean).join(' · ')}
         </span>
+        {room?.spectator && <span class="pill">watches</span>}
         <span class="spring" />
         {room && (
           <button type="button" onClick={() => player.leave()}>
@@ -266,12 +274,14 @@ function Pane({ player, type, behind }: { player: Player; type: RoomToPlay; behi
       {room && (
         <>
           <ul class="members" aria-label="Members">
-            {room.members.map(({ id, sub, connected }) => (
+            {room.members.map(({ id, sub, connected, spectator }) => (
               <li key={id} class={`state ${connected ? 'serving' : 'soft'}`}>
                 {sub ?? 'no sub'} <code class="soft">{id}</code>
                 {!connected && ' (away)'}
+                {spectator && ' (watches)'}
               </li>
             ))}
+            {room.spectators > 0 && <li class="soft">{`${room.spectators} watching`}</li>}
           </ul>
           <Sending
             what="message"

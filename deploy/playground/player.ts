@@ -56,7 +56,12 @@ export class Player {
   }
 
   /** Connects to `url` and joins, with `member.data`. A failure appears in the log. */
-  async join(url: string, type: string, options: JsonObject, data?: JsonObject): Promise<void> {
+  async join(
+    url: string,
+    type: string,
+    options: JsonObject,
+    { data, watch }: { readonly data?: JsonObject | undefined; readonly watch: boolean },
+  ): Promise<void> {
     this.joining = true
     this.#changed()
     try {
@@ -65,7 +70,7 @@ export class Player {
       const player = { sub: this.name, ...(data && { data }) }
       this.#client = await connectAs(player, url, { WebSocket, reroute: false })
       this.#client.onConnectionChange((status, error) => this.#link(status, error))
-      this.room = await this.#client.join(type, options)
+      this.room = await this.#client.join(type, options, { watch })
       this.room.onMembersChange(() => this.#changed())
       this.room.onLeave((reason, error) => {
         this.#link(`left (${reason})`, error)

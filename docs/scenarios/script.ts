@@ -51,7 +51,7 @@ export const checksumOf = (state: Json): number => new Checksum().of(state)
 /** Encodes a message outside the state streams. */
 export function frame(message: PlainMessage): Frame {
   const { t } = message
-  const addressed = t === 'ack' || t === 'reply' || t === 'event' || t === 'member'
+  const addressed = t === 'ack' || t === 'reply' || t === 'event' || t === 'member' || t === 'spectators'
   const json = JSON.parse(JSON.stringify(message)) as JsonObject
   return { json, msgpack: codec.encode(message), ...(addressed && { room: message.room_id }) }
 }
@@ -139,16 +139,22 @@ export class ScriptRoom {
     return this.#behind({ t: 'event', room_id, epoch, seq, ...odd, name, data })
   }
 
-  /** A member has joined, disconnected, reconnected or left. */
+  /** A member has joined, disconnected, reconnected, left or changed its role. */
   member(
     status: MemberStatus,
     who: Pick<MemberInfo, 'member_id' | 'sub'> = BOB,
-    { reason, message, ...odd }: Odd & { reason?: DepartureReason; message?: string } = {},
+    {
+      reason,
+      message,
+      spectator,
+      ...odd
+    }: Odd & { reason?: DepartureReason; message?: string; spectator?: true } = {},
   ): Frame {
     const { id: room_id, epoch, seq } = this
     const { member_id, sub } = who
     const left = status === 'left' ? { reason: reason ?? 'left' } : {}
     const text = message === undefined ? {} : { message }
+    const role = spectator ? { spectator } : {}
     return this.#behind({
       t: 'member',
       room_id,
@@ -160,6 +166,7 @@ export class ScriptRoom {
       status,
       ...left,
       ...text,
+      ...role,
     })
   }
 

@@ -21,7 +21,8 @@ import {
   type TicketData,
   withQueues,
 } from '../../client/queue.ts'
-import { Room } from '../../client/room.ts'
+import { Room, type RoomJoinOptions } from '../../client/room.ts'
+import type { JoinTarget } from '../../client/seat.ts'
 import type { RoomDefinition } from '../../dataplane/room/definition.ts'
 import type { RequestAnswer, RoomRequest } from '../../dataplane/traffic.ts'
 import type { CallArguments } from '../../server/backend.ts'
@@ -170,13 +171,25 @@ class TestRooms<Rooms extends Definitions = Definitions> {
     players?: P,
     ...options: JoinArguments<RoomOfType<Rooms, Type>>
   ): Promise<Seats<P, Room<RoomOfType<Rooms, Type>>>>
-  async join(roomType: string, players: Players = 1, options?: JoinOptions): Promise<unknown> {
+  async join<Type extends RoomIn<Rooms>['type'], const P extends Players>(
+    roomType: Type,
+    players: P,
+    options: RoomJoinOptions<RoomOfType<Rooms, Type>>,
+    target: JoinTarget,
+  ): Promise<Seats<P, Room<RoomOfType<Rooms, Type>>>>
+  async join(
+    roomType: string,
+    players: Players = 1,
+    options: JoinOptions = {},
+    target?: JoinTarget,
+  ): Promise<unknown> {
     const list: readonly Player[] =
       typeof players === 'number' ? Array.from({ length: players }, () => ({})) : players
     const rooms: Room[] = []
     for (const player of list) {
       const connected = await this.#connect(player, ++this.#joined)
-      const room = await this.#until(connected.client.join(roomType, options), `join("${roomType}")`)
+      const joining = connected.client.join(roomType, options, target ?? {})
+      const room = await this.#until(joining, `join("${roomType}")`)
       rooms.push(this.#driven(room, connected))
     }
     return rooms

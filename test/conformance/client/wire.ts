@@ -43,6 +43,7 @@ const ADDRESSED: ReadonlySet<string> = new Set([
   'member',
   'ack',
   'reply',
+  'spectators',
   'layer.state',
   'layer.patch',
 ])

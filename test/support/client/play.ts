@@ -244,12 +244,12 @@ class ScriptedServer {
     return room
   }
 
-  /** Accepts a join: sends `joined` and the snapshot. */
-  seat({ request_id, room_type: roomType, options }: Of<'join'>, socket = this.socket): void {
+  /** Accepts a join: sends `joined` and the snapshot. The list of members has no spectators. */
+  seat({ request_id, room_type: roomType, options, watch }: Of<'join'>, socket = this.socket): void {
     const room = this.room(`${roomType}:${options.key ?? 'default'}`)
     this.#members += 1
     const memberId = `mem_${this.#members}`
-    room.members = [...room.members, { member_id: memberId, sub: 'alice', connected: true }]
+    if (!watch) room.members = [...room.members, { member_id: memberId, sub: 'alice', connected: true }]
     room.own = memberId
     const code = this.code === undefined ? {} : { code: this.code }
     this.send({ t: 'joined', request_id, room_id: room.roomId, member_id: memberId, ...code }, socket)
@@ -344,6 +344,14 @@ class ScriptedRoom {
   went(memberId: string, reason: DepartureReason = 'left', seq = this.seq): Payload {
     this.members = this.members.filter((member) => member.member_id !== memberId)
     return this.#member(seq, { member_id: memberId, sub: null, status: 'left', reason })
+  }
+
+  /** A member has become a player or a spectator. */
+  role(memberId: string, status: 'seated' | 'unseated', seq = this.seq): Payload {
+    const others = this.members.filter((member) => member.member_id !== memberId)
+    const player = { member_id: memberId, sub: 'alice', connected: true }
+    this.members = status === 'seated' ? [...others, player] : others
+    return this.#member(seq, { member_id: memberId, sub: 'alice', status })
   }
 
   /** Ends the seat of the client. */

@@ -1,0 +1,95 @@
+import { ADDRESS, ARENA, BOB, Level, ME, ScriptRoom, STATE } from './script.ts'
+
+/** Level 7 of docs/protocol.md. */
+const level = new Level(7)
+export const WATCH = level.scenarios
+
+const JOIN = { room_type: 'arena', options: { key: 'lobby' } }
+const WATCHER = { ...ME, spectator: true }
+
+/** A room whose list of members has no spectators, and in which this client watches. */
+function watched(): ScriptRoom {
+  const room = new ScriptRoom()
+  room.members = [BOB]
+  return room
+}
+
+level.add(
+  'R49',
+  'a client watches a room, and is not in its list of members',
+  (s) => {
+    s.do('join', { as: 'w', ...JOIN, watch: true })
+    s.client({ t: 'join', request_id: 1, ...JOIN, watch: true })
+    s.server({ t: 'joined', request_id: 1, room_id: ARENA, member_id: 'mem_me' }).server(watched().snapshot())
+    s.expect({ state: STATE, role: 'spectator', seat: 'joined', outcomes: { w: 'done' } })
+    s.expectMembers(BOB).client(null)
+  },
+  { start: 'online' },
+)
+
+level.add(
+  'R49',
+  'a spectator that has lost its seat joins again to watch',
+  (s) => {
+    const room = watched()
+    s.do('join', { as: 'w', ...JOIN, watch: true }).client({ t: 'join', request_id: 1 })
+    s.server({ t: 'joined', request_id: 1, room_id: ARENA, member_id: 'mem_me' }).server(room.snapshot())
+    s.close(4300).open({ url: ADDRESS }).client({ t: 'hello' }).welcome()
+    s.client({ t: 'join', request_id: 2, ...JOIN, rejoin: true, watch: true })
+    s.server({ t: 'joined', request_id: 2, room_id: ARENA, member_id: 'mem_2' }).server(room.snapshot())
+    s.expect({ role: 'spectator' })
+  },
+  { start: 'online' },
+)
+
+level.add('R50', 'the list of members has spectators', (s, room) => {
+  room.members = [WATCHER, BOB]
+  s.server(room.resync()).expect({ role: 'spectator' }).expectMembers(WATCHER, BOB)
+  room.seq += 1
+  const carla = { member_id: 'mem_carla', sub: null, connected: true, spectator: true }
+  s.server(room.member('joined', carla, { spectator: true })).expectMembers(WATCHER, BOB, carla)
+  room.members = [ME, BOB, carla]
+  s.server(room.resync()).expect({ role: 'player' }).expectMembers(ME, BOB, carla)
+})
+
+level.add('R51', 'this client and another change their roles, in a list without spectators', (s, room) => {
+  room.seq += 1
+  s.server(room.member('unseated', ME)).expectMembers(BOB).expect({ role: 'spectator' })
+  s.server(room.patch({ ...STATE, n: 2 }))
+  s.server(room.member('unseated', BOB)).expectMembers().server(room.member('seated', ME))
+  s.expectMembers(ME).expect({ role: 'player', state: { ...STATE, n: 2 } })
+  // A player that the client already knows.
+  s.server(room.member('seated', ME)).expectMembers(ME).client(null)
+})
+
+level.add('R51', 'members change their roles in a list with spectators', (s, room) => {
+  room.seq += 1
+  s.server(room.member('unseated', ME, { spectator: true })).expectMembers(WATCHER, BOB)
+  s.expect({ role: 'spectator' })
+  room.seq += 1
+  s.server(room.member('disconnected', BOB)).server(room.member('unseated', BOB, { spectator: true }))
+  s.expectMembers(WATCHER, { ...BOB, connected: false, spectator: true })
+  room.seq += 1
+  s.server(room.member('seated', ME)).expectMembers(ME, { ...BOB, connected: false, spectator: true })
+  s.expect({ role: 'player' }).client(null)
+})
+
+level.add('R51', 'a player that has become a spectator joins again to watch', (s, room) => {
+  room.seq += 1
+  s.server(room.member('unseated', ME)).close(4300).open({ url: ADDRESS }).client({ t: 'hello' }).welcome()
+  s.client({ t: 'join', request_id: 2, ...JOIN, rejoin: true, watch: true })
+})
+
+level.add('R51', 'a spectator that has become a player joins again to play', (s, room) => {
+  room.members = [BOB]
+  s.server(room.resync()).expect({ role: 'spectator' })
+  room.seq += 1
+  s.server(room.member('seated', ME)).close(4300).open({ url: ADDRESS }).client({ t: 'hello' }).welcome()
+  s.client({ t: 'join', request_id: 2, ...JOIN, rejoin: true })
+})
+
+level.add('R52', 'the number of spectators', (s, room) => {
+  s.server({ t: 'spectators', room_id: ARENA, count: 2000 }).expect({ spectators: 2000 })
+  s.server(room.patch({ ...STATE, n: 2 })).server({ t: 'spectators', room_id: ARENA, count: 0 })
+  s.expect({ spectators: 0, state: { ...STATE, n: 2 } }).client(null)
+})
