@@ -204,7 +204,20 @@ describe('tic-tac-toe', () => {
     await shows(copy, '#verdict', 'You are watching')
     await copy.reload()
     await shows(copy, '#verdict', 'You are watching')
+    for (const page of [x, copy]) await shows(page, '#watching', '1 watching')
     await shows(x, '#seat-X', 'you play X')
+    await copy.close()
+  })
+
+  test('shows a newcomer when the seat of an absent player becomes free, and lets the newcomer take it', async () => {
+    await x.close()
+    const eve = await player('/tictactoe/?room=d', phone)
+    await shows(eve, '#seat-X', /offline · \d+ s/)
+    await shows(eve, '#verdict', 'You are watching. X is away.')
+    // After `reconnectSeconds`.
+    await eve.getByRole('button', { name: 'Take seat' }).tap()
+    await shows(eve, '#seat-X', 'you play X')
+    await shows(o, '#verdict', 'Your move')
   })
 })
 

@@ -2,11 +2,11 @@
 import { type CSSProperties, type KeyboardEvent, useEffect, useLayoutEffect, useRef, useState } from 'react'
 import { createRoot } from 'react-dom/client'
 import { withQueues } from 'roomful/client/queue'
-import { useEvent, useMembers, useRoomState } from 'roomful/react'
+import { useEvent, useMembers, useRoomState, useSpectators } from 'roomful/react'
 import { Confetti } from '../ui/confetti.ts'
 import { byId, prefersCalm } from '../ui/dom.ts'
 import { coloursOf, nameOf } from '../ui/identity.ts'
-import { type Stage, startGame } from '../ui/stage.ts'
+import { joinOrWatch, type Stage, startGame } from '../ui/stage.ts'
 import type ranked from './queue.ts'
 import type cards from './room.ts'
 import {
@@ -140,6 +140,7 @@ function SuitDialog({ open, answer }: { open: boolean; answer: (suit?: Suit) => 
 function Table({ stage: { key, room, toasts, serverTime } }: { stage: Stage<typeof cards> }) {
   const state = useRoomState(room)
   const members = useMembers(room)
+  const spectators = useSpectators(room)
   const [confetti] = useState(() => new Confetti(document.body))
   const [eight, setEight] = useState<Card>()
   const { order, players, pile, phase, suit, turn, winner } = state
@@ -208,10 +209,15 @@ function Table({ stage: { key, room, toasts, serverTime } }: { stage: Stage<type
   const verdict = (): string => {
     if (phase === 'over' && winner)
       return winner === me ? 'You have won!' : `${nameOfPlayer(winner)} has won.`
+    const watching = room.spectator ? 'You are watching. ' : ''
     if (phase !== 'playing')
-      return order.length < 2 ? 'Waiting for a second player …' : `${order.length} at the table. Deal!`
+      return order.length < 2
+        ? 'Waiting for a second player …'
+        : `${watching}${order.length} at the table.${watching ? '' : ' Deal!'}`
     const other = nameOfPlayer(turn.of)
-    if (!mine) return players[turn.of]?.bot ? `A bot plays for ${other} …` : `${other} is thinking …`
+    if (!playing && !watching) return 'You play from the next game on.'
+    if (!mine)
+      return `${watching}${players[turn.of]?.bot ? `A bot plays for ${other}` : `${other} is thinking`} …`
     const rank = top && !isEight(top) ? ` a ${rankOf(top)},` : ''
     return canDraw
       ? `Your turn: ${suit}\uFE0E,${rank} an 8, or draw.`
@@ -219,7 +225,6 @@ function Table({ stage: { key, room, toasts, serverTime } }: { stage: Stage<type
   }
 
   const at = order.indexOf(me)
-  const watching = members.filter(({ id }) => !players[id]).length
   return (
     <>
       <div className="others" id="others">
@@ -294,7 +299,7 @@ function Table({ stage: { key, room, toasts, serverTime } }: { stage: Stage<type
           </button>
         )}
         <span className="quiet" id="watching">
-          {watching > 0 && `${watching} watching`}
+          {spectators > 0 && `${spectators} watching`}
         </span>
       </div>
       <SuitDialog
@@ -315,6 +320,7 @@ void startGame<typeof cards>(
   },
   {
     title: 'Crazy Eights',
+    watch: true,
     offer: (lobby, client) => {
       const note = 'Opens a private table, with a code for your friend.'
       lobby.offer('Play with a friend', note, () => client.create<typeof cards>('cards'))
@@ -323,7 +329,7 @@ void startGame<typeof cards>(
       lobby.queue('Ranked game', rankedNote, () =>
         queues.queue<typeof ranked, typeof cards>('cards-ranked', {}),
       )
-      lobby.askCode((code) => client.joinByCode<typeof cards>(code))
+      lobby.askCode((code) => joinOrWatch((target) => client.joinByCode<typeof cards>(code, {}, target)))
       lobby.link('Open table', 'Sit down with whoever is there.', '?room=lobby-1')
     },
   },

@@ -25,6 +25,12 @@ async function game(players: Players = 2, seed = 1) {
   return { t, seats, turn, move }
 }
 
+/** Joins a spectator. */
+async function watch(t: TestRooms<readonly [typeof room]>): Promise<Cards> {
+  const [watcher] = await t.join('cards', 1, {}, { watch: true })
+  return watcher
+}
+
 const handOf = ({ state, memberId }: Cards): readonly Card[] => state.hands[memberId] ?? []
 const topOf = ({ state }: Cards): Card => state.pile.at(-1)!
 const playable = (seat: Cards): Card | undefined =>
@@ -40,7 +46,7 @@ const cardsIn = (frames: readonly Uint8Array[]): Set<string> =>
 
 test('no byte of a foreign hand or of the deck ever reaches a player or a spectator', async () => {
   const { t, seats, move } = await game(4)
-  const [watcher] = await t.join('cards')
+  const watcher = await watch(t)
   expect(watcher.state.order).toHaveLength(4)
   const everyone = [...seats, watcher]
   const seen = new Map(everyone.map((one) => [one, { known: new Set<string>(), frames: 0 }]))
@@ -68,12 +74,12 @@ test('no byte of a foreign hand or of the deck ever reaches a player or a specta
 
 test('players take turns by the rules, and every refusal has a reason', async () => {
   const { t, seats, turn } = await game()
-  const [watcher] = await t.join('cards')
+  const watcher = await watch(t)
   const now = turn()
   const other = seats.find((seat) => seat !== now)!
   const refused = (asked: Promise<unknown>, why: string) => expect(asked).rejects.toThrow(why)
   await refused(other.send('play', { card: handOf(other)[0]! }), 'it is not your turn')
-  await refused(watcher.request('draw'), 'you are watching')
+  await expect(watcher.request('draw')).rejects.toMatchObject({ code: 'not_a_player' })
   await refused(now.send('play', { card: handOf(other)[0]! }), `you do not hold ${handOf(other)[0]}`)
   await refused(now.send('deal'), 'a game is being played')
   await refused(now.send('pass'), 'draw a card before you pass')
@@ -144,12 +150,31 @@ test('a player who loses the connection is shown as disconnected, and a bot play
   expect(handOf(again)).toHaveLength(cards)
 })
 
-test('a table without players has no game', async () => {
+test('when all players have left, the room gives their places to the spectators', async () => {
   const { t, seats } = await game()
-  const [watcher] = await t.join('cards')
+  const watcher = await watch(t)
   for (const seat of seats) await seat.leave()
-  expect(watcher.state).toMatchObject({ phase: 'waiting', order: [watcher.memberId] })
+  expect([watcher.spectator, watcher.state.phase, watcher.state.order]).toEqual([
+    false,
+    'waiting',
+    [watcher.memberId],
+  ])
   await expect(watcher.send('deal')).rejects.toThrow('it takes two')
+})
+
+test('a player who joins during a game plays from the next game on, and nobody else gets the place of a player for whom a bot plays', async () => {
+  const { t, seats, move } = await game([{ sub: 'ada' }, { sub: 'bob' }, { sub: 'cyd' }])
+  const [late] = await t.join('cards', [{ sub: 'late' }])
+  await expect(late.request('draw')).rejects.toThrow('you play from the next game on')
+  await seats[2]!.leave()
+  await expect(t.join('cards', [{ sub: 'eve' }])).rejects.toMatchObject({ code: 'room_full' })
+  const [back] = await t.join('cards', [{ sub: 'cyd' }])
+  expect(back.state.players[back.memberId]).toMatchObject({ bot: false, cards: 5 })
+  seats[2] = back
+  while (late.state.phase === 'playing') await move()
+  await late.send('deal')
+  expect(late.state.order).toHaveLength(4)
+  expect(handOf(late)).toHaveLength(5)
 })
 
 test('two players of the ranked queue join one table, sooner if they have won about as many games', async () => {
@@ -169,12 +194,13 @@ test('two players of the ranked queue join one table, sooner if they have won ab
 
 test('after a game the next one starts, which spectators join', async () => {
   const { t, seats, move } = await game()
-  const [watcher] = await t.join('cards')
+  const watcher = await watch(t)
   const won: string[] = []
   watcher.on('over', ({ winner }) => won.push(winner))
   while (watcher.state.phase === 'playing') await move()
   const { winner } = watcher.state
   expect(won).toEqual([winner])
+  expect(watcher.spectator).toBe(false)
   await seats[1]!.send('deal')
   expect(watcher.state).toMatchObject({ phase: 'playing', winner: null })
   expect(handOf(watcher)).toHaveLength(5)

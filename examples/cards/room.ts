@@ -18,6 +18,8 @@ import {
 
 /** Delay of a bot's move. */
 const BOT_MS = 1500
+/** Time for which the room keeps the place of a player for whom a bot plays. */
+const RETURN_SECONDS = 60
 
 /**
  * Crazy Eights for two to four players. The room deals, enforces the rules and the time
@@ -25,7 +27,8 @@ const BOT_MS = 1500
  */
 const cards = defineRoom({
   type: 'cards',
-  maxPlayers: 40,
+  maxPlayers: 4,
+  spectators: { max: 36 },
   reconnectSeconds: 20,
   idleSeconds: 60,
   // If a reloaded page has lost its session, its next one gets the same hand.
@@ -40,12 +43,10 @@ const cards = defineRoom({
   messages: {
     /** Starts a game. */
     deal: {
-      handle(state, { member }, ctx) {
+      handle(state, _input, ctx) {
         if (state.phase === 'playing') return ctx.refuse('a game is being played')
-        if (!state.players[member.id])
-          return ctx.refuse('you are watching: all seats are taken')
         sendBotsAway(state)
-        for (const other of ctx.members) arrive(state, other)
+        for (const player of ctx.players) arrive(state, player)
         if (state.order.length < 2)
           return ctx.refuse('it takes two: wait for a player, or open a second tab')
         deal(state, ctx.random)
@@ -110,6 +111,7 @@ const cards = defineRoom({
     },
   },
 
+  // Also for a spectator to whom `goOn` has given a place.
   onJoin(state, member, ctx) {
     arrive(state, member)
     goOn(state, ctx)
@@ -121,8 +123,8 @@ const cards = defineRoom({
     depart(state, member.id)
     if (state.phase !== 'playing') {
       sendBotsAway(state)
-      for (const other of ctx.members) arrive(state, other)
-    }
+      for (const player of ctx.players) arrive(state, player)
+    } else if (member.sub !== null) ctx.reserve(member.sub, RETURN_SECONDS)
     goOn(state, ctx)
   },
 })
@@ -130,19 +132,21 @@ export default cards
 
 /** Returns the hand of the member whose turn it is. Refuses other members. */
 function handOnTurn(table: Table, member: Member, { refuse }: RoomContext): Card[] {
-  if (!table.players[member.id]) return refuse('you are watching')
   if (table.phase !== 'playing') return refuse('no game is being played: deal first')
+  if (!table.players[member.id]) return refuse('you play from the next game on')
   if (table.turn.of !== member.id) return refuse('it is not your turn')
   return table.hands[member.id] ?? []
 }
 
-/** Starts the timer of a new turn, or ends the game. */
+/** Starts the timer of a new turn, or ends the game. Without a game, spectators take the free places. */
 function goOn(table: Table, ctx: ContextOf<typeof cards>): void {
   const { phase, turn, winner, players } = table
   if (phase !== 'playing') ctx.cancel('turn')
   if (phase === 'over' && winner !== null && turn.endsAt > 0) ctx.emit('over', { winner })
-  if (phase !== 'playing') turn.endsAt = 0
-  else if (turn.endsAt === 0) {
+  if (phase !== 'playing') {
+    turn.endsAt = 0
+    for (const spectator of ctx.spectators) ctx.seat(spectator)
+  } else if (turn.endsAt === 0) {
     const ms = players[turn.of]?.bot ? BOT_MS : TURN_MS
     turn.endsAt = ctx.now + ms
     ctx.after(ms, 'turnEnds', { number: turn.number }, { id: 'turn' })

@@ -23,7 +23,7 @@ interface Player {
 
 export interface Table {
   phase: 'waiting' | 'playing' | 'over'
-  /** Member ids in the order of play. All other members watch. */
+  /** Member ids in the order of play. Other players play from the next game on. */
   order: string[]
   players: Record<string, Player>
   /** Played cards. The last one is on top. */
@@ -59,8 +59,8 @@ export const newTable = (): Table => ({
 })
 
 /**
- * Gives a new member a seat at the table. If a bot plays for this player, the member replaces the bot. If no game is running, the member
- * gets a free seat. Otherwise the member watches.
+ * Gives a new player a seat at the table. If a bot plays for this player, the player replaces the bot. If no game is running, the player
+ * gets a free seat. Otherwise the player waits for the next game.
  */
 export function arrive(
   table: Table,

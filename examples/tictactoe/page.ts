@@ -29,11 +29,17 @@ class Table {
     this.#restart.addEventListener('click', () => {
       room.send('restart', {}).catch((error: unknown) => toasts.refuse(error))
     })
+    for (const button of document.querySelectorAll('.take'))
+      button.addEventListener('click', () => {
+        room.send('sit').catch((error: unknown) => toasts.refuse(error))
+      })
     room.on('over', ({ winner }) => {
       if (winner === this.#myMark(room.state)) this.#confetti.burst(innerWidth / 2, innerHeight * 0.6)
     })
     room.onStateChange(() => this.#show())
     room.onMembersChange(() => this.#show())
+    // The remaining time of a disconnected player.
+    setInterval(() => this.#show(), 1000)
     this.#show()
   }
 
@@ -57,8 +63,7 @@ class Table {
     })
     this.#restart.hidden = mine === undefined || state.board.every((cell) => cell === null)
     this.#restart.classList.toggle('primary', state.winner !== null)
-    const watching = room.members.length - MARKS.filter((mark) => state.players[mark] !== null).length
-    byId('watching', HTMLElement).textContent = watching > 0 ? `${watching} watching` : ''
+    byId('watching', HTMLElement).textContent = room.spectators > 0 ? `${room.spectators} watching` : ''
   }
 
   #isFull(state: State): boolean {
@@ -71,23 +76,32 @@ class Table {
     const active = state.winner === null ? this.#isFull(state) && state.turn === mark : state.winner === mark
     seat.classList.toggle('empty', memberId === null)
     seat.classList.toggle('turn', active)
+    const { room, serverTime } = this.#stage
     const [who, note] = [seat.querySelector('.who'), seat.querySelector('.note')]
-    if (who)
-      who.textContent = memberId === null ? 'Empty seat' : nameOf(memberId, this.#member(memberId)?.sub)
-    const mine = memberId === this.#stage.room.memberId
-    const away = this.#member(memberId)?.connected === false
-    if (note) note.textContent = mine ? `you play ${mark}` : away ? 'offline' : `plays ${mark}`
+    if (who) who.textContent = memberId === null ? 'Free seat' : nameOf(memberId, this.#member(memberId)?.sub)
+    const freeAt = state.freeAt[mark]
+    const mine = memberId === room.memberId
+    const away = freeAt !== null && !mine
+    const seconds = Math.max(0, Math.ceil(((freeAt ?? 0) - serverTime()) / 1000))
+    const role = mine ? `you play ${mark}` : `plays ${mark}`
+    if (note) note.textContent = away ? `offline · ${seconds} s` : memberId === null ? '' : role
+    seat.classList.toggle('away', away)
+    const take = seat.querySelector('button')
+    if (take) take.hidden = memberId !== null || !room.spectator
   }
 
   #verdict(state: State, mine: Mark | undefined): string {
     if (state.winner === 'draw') return 'A draw.'
     if (state.winner) return state.winner === mine ? 'You have won!' : `${state.winner} has won.`
-    if (!this.#isFull(state)) return 'Waiting for a second player …'
+    if (!this.#isFull(state))
+      return mine === undefined ? 'A seat is free. Take it to play.' : 'Waiting for a second player …'
+    const away = MARKS.find((mark) => state.freeAt[mark] !== null)
+    if (mine === undefined && away) return `You are watching. ${away} is away.`
     if (mine === undefined) return `You are watching. ${state.turn} moves.`
     return state.turn === mine ? 'Your move.' : `${state.turn} is thinking …`
   }
 }
 
-void startGame<typeof tictactoe>('tictactoe', (stage) => {
-  new Table(stage)
-})
+const play = (stage: Stage<typeof tictactoe>) => void new Table(stage)
+
+void startGame<typeof tictactoe>('tictactoe', play, { watch: true })

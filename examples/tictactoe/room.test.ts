@@ -4,7 +4,7 @@ import tictactoe from './room.ts'
 
 async function table() {
   const t = await testRooms([tictactoe])
-  const [x, o] = await t.join('tictactoe', 2)
+  const [x, o] = await t.join('tictactoe', [{ sub: 'ada' }, { sub: 'bob' }])
   return { t, x, o }
 }
 
@@ -13,13 +13,21 @@ async function moves({ x, o }: Pick<Awaited<ReturnType<typeof table>>, 'x' | 'o'
   for (const [index, cell] of cells.entries()) await (index % 2 ? o : x).send('move', { cell })
 }
 
-test('the first member is X, the second O, and the others watch', async () => {
+/** Joins a spectator. */
+async function watcher({ t }: Pick<Awaited<ReturnType<typeof table>>, 't'>, sub = 'guest') {
+  const [room] = await t.join('tictactoe', [{ sub }], {}, { watch: true })
+  return room
+}
+
+const EMPTY = { board: Array(9).fill(null), turn: 'X', winner: null, freeAt: { X: null, O: null } }
+
+test('the first player is X, the second O, and no third one plays', async () => {
   const { t, x, o } = await table()
-  const [guest] = await t.join('tictactoe')
-  const players = { X: x.memberId, O: o.memberId }
-  expect(guest.state).toEqual({ board: Array(9).fill(null), turn: 'X', winner: null, players })
-  await expect(guest.send('move', { cell: 0 })).rejects.toThrow('you are watching')
-  await expect(guest.send('restart', {})).rejects.toThrow('you are watching')
+  await expect(t.join('tictactoe')).rejects.toMatchObject({ code: 'room_full' })
+  const guest = await watcher({ t })
+  expect(guest.state).toEqual({ ...EMPTY, players: { X: x.memberId, O: o.memberId } })
+  for (const type of ['move', 'restart'] as const)
+    await expect(guest.send(type, { cell: 0 })).rejects.toMatchObject({ code: 'not_a_player' })
 })
 
 test('players take turns, and every refusal has a reason', async () => {
@@ -59,35 +67,47 @@ test('a restart clears the board for the same players', async () => {
   await moves(game, [0, 3, 1, 4, 2])
   await game.o.send('restart', null)
   const players = { X: game.x.memberId, O: game.o.memberId }
-  expect(game.x.state).toEqual({ board: Array(9).fill(null), turn: 'X', winner: null, players })
+  expect(game.x.state).toEqual({ ...EMPTY, players })
 })
 
-test('a seat of a player who leaves goes to the spectator who has waited longest, and the game continues', async () => {
+test('a spectator takes the seat of a player who has left, and the game continues', async () => {
   const game = await table()
-  const [first] = await game.t.join('tictactoe', 2)
+  const guests = [await watcher(game, 'eve'), await watcher(game, 'kim')] as const
   await moves(game, [0, 4])
+  await expect(guests[0].send('sit')).rejects.toThrow('no seat is free')
   await game.x.leave()
-  expect(first.state.players).toEqual({ X: first.memberId, O: game.o.memberId })
-  await first.send('move', { cell: 1 })
+  await expect(game.o.send('move', { cell: 1 })).rejects.toThrow('not enough players: the seat of X is empty')
+  await guests[1].send('sit')
+  expect([guests[1].spectator, guests[1].state.players.X]).toEqual([false, guests[1].memberId])
+  await expect(guests[0].send('sit')).rejects.toThrow('no seat is free')
+  await guests[1].send('move', { cell: 1 })
   expect(game.o.state.board.slice(0, 5)).toEqual(['X', 'X', null, null, 'O'])
 })
 
-test('moves are refused until both seats are taken, and a free seat goes to the next member', async () => {
-  const { t, x, o } = await table()
-  await x.leave()
-  await expect(o.send('move', { cell: 0 })).rejects.toThrow('not enough players: the seat of X is empty')
-  const [next] = await t.join('tictactoe')
-  expect(o.state.players).toEqual({ X: next.memberId, O: o.memberId })
+test('a spectator sees when the seat of a disconnected player becomes free, and takes it then', async () => {
+  const game = await table()
+  const guest = await watcher(game)
+  await game.t.drop(game.x)
+  const freeAt = guest.state.freeAt.X!
+  expect(freeAt - game.t.now).toBeGreaterThan(19_000)
+  await game.t.advance(freeAt - game.t.now - 1000)
+  await expect(guest.send('sit')).rejects.toThrow('no seat is free')
+  await game.t.advance(2000)
+  await guest.send('sit')
+  expect(guest.state).toMatchObject({
+    players: { X: guest.memberId, O: game.o.memberId },
+    freeAt: { X: null, O: null },
+  })
 })
 
-test('a player who returns as another member gets the kept seat, but not while the old connection is open', async () => {
+test('a player who returns from another device gets the seat again', async () => {
   const t = await testRooms([tictactoe])
   const [old, o] = await t.join('tictactoe', [{ sub: 'player-1' }, { sub: 'player-2' }])
-  await t.join('tictactoe', [{ sub: 'player-1' }])
-  expect(o.state.players).toEqual({ X: old.memberId, O: o.memberId })
   await t.drop(old)
+  expect(o.state.freeAt.X).not.toBeNull()
   const [again] = await t.join('tictactoe', [{ sub: 'player-1' }])
-  expect(o.state.players).toEqual({ X: again.memberId, O: o.memberId })
+  expect([again.memberId, o.state.freeAt.X]).toEqual([old.memberId, null])
+  expect(o.state.players).toEqual({ X: old.memberId, O: o.memberId })
 })
 
 test('a game continues after its node was killed', async () => {

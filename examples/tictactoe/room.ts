@@ -7,9 +7,14 @@ interface TicTacToeState {
   /** The next mark to move. X starts every game. */
   turn: Mark
   winner: Mark | 'draw' | null
-  /** Member ids of the two players; null: no player. All other members watch. */
+  /** Member ids of the two players; null: the seat is free. */
   players: Record<Mark, string | null>
+  /** Time at which the seat of a disconnected player becomes free, in the server's time. */
+  freeAt: Record<Mark, number | null>
 }
+
+/** Long enough for a reload or a short outage. After that, a spectator may take the seat. */
+const RECONNECT_SECONDS = 20
 
 const MARKS: readonly Mark[] = ['X', 'O']
 
@@ -23,9 +28,7 @@ function legalMark(
   cell: number,
   { refuse }: RoomContext,
 ): Mark {
-  const mark = seatOf(state, memberId)
-  if (!mark)
-    return refuse('you are watching: both seats are taken, and only X and O move')
+  const mark = seatOf(state, memberId)!
   if (state.winner === 'draw')
     return refuse('the game is over: it is a draw; send restart for another')
   if (state.winner)
@@ -39,10 +42,11 @@ function legalMark(
   return mark
 }
 
-/** Two players take turns, all other members watch. The room is the referee. */
+/** Two players take turns, and spectators watch. The room is the referee. */
 export default defineRoom({
   type: 'tictactoe',
-  maxPlayers: 100,
+  maxPlayers: 2,
+  spectators: { max: 100 },
   messages: {
     move: {
       data: v.object({
@@ -51,36 +55,45 @@ export default defineRoom({
       rate: { perSecond: 5, burst: 20 },
     },
     restart: { data: v.nullish(v.object({}), {}), rate: { perSecond: 1, burst: 10 } },
+    /** A spectator takes a free seat. */
+    sit: {
+      spectators: true,
+      rate: { perSecond: 1, burst: 10 },
+      handle(_state, { member }, ctx) {
+        if (!ctx.seat(member)) ctx.refuse('no seat is free')
+      },
+    },
   },
   events: { over: v.object({ winner: v.picklist(['X', 'O', 'draw']) }) },
   sync: { rate: 0 },
   durability: 'journal',
   idleSeconds: 60,
-  // Long enough for a reload or a short outage. After that, a spectator may play.
-  reconnectSeconds: 30,
+  reconnectSeconds: RECONNECT_SECONDS,
   create: (): TicTacToeState => ({
     board: emptyBoard(),
     turn: 'X',
     winner: null,
     players: { X: null, O: null },
+    freeAt: { X: null, O: null },
   }),
 
-  onJoin(state, member, ctx) {
-    // After closing the tab, a player returns as a new member. The player's former member
-    // is still in the room, disconnected: the new member takes over its mark.
-    const away = ctx.members.filter(({ connected }) => !connected)
-    const mine = away.filter(({ sub }) => sub !== null && sub === member.sub)
-    const seat =
-      MARKS.find((mark) => state.players[mark] === null) ??
-      MARKS.find((mark) => mine.some((other) => other.id === state.players[mark]))
-    if (seat) state.players[seat] = member.id
+  // Also for a spectator that has taken a seat.
+  onJoin(state, member) {
+    const mark = MARKS.find((mark) => state.players[mark] === null)!
+    state.players[mark] = member.id
+  },
+
+  onDisconnect(state, member, ctx) {
+    state.freeAt[seatOf(state, member.id)!] = ctx.now + RECONNECT_SECONDS * 1000
+  },
+
+  onReconnect(state, member) {
+    state.freeAt[seatOf(state, member.id)!] = null
   },
 
   onMessage(state, input, ctx) {
     const { id: memberId } = input.member
     if (input.type === 'restart') {
-      if (!seatOf(state, memberId))
-        return ctx.refuse('you are watching: only X and O may start another game')
       state.board = emptyBoard()
       state.turn = 'X'
       state.winner = null
@@ -94,11 +107,9 @@ export default defineRoom({
     if (state.winner) ctx.emit('over', { winner: state.winner })
   },
 
-  onLeave(state, member, ctx) {
-    const seat = seatOf(state, member.id)
-    if (!seat) return
-    // The spectator who has waited longest takes over, and the game continues.
-    const next = ctx.members.find((other) => !seatOf(state, other.id))
-    state.players[seat] = next?.id ?? null
+  onLeave(state, member) {
+    const mark = seatOf(state, member.id)!
+    state.players[mark] = null
+    state.freeAt[mark] = null
   },
 })

@@ -1,4 +1,4 @@
-import { type Client, connect, type Room, type TypedRoom } from 'roomful/client'
+import { type Client, connect, type Room, RoomfulError, type TypedRoom } from 'roomful/client'
 import { Bar, cuttableSockets } from './bar.ts'
 import { byId, create, Toasts } from './dom.ts'
 import { nameOf } from './identity.ts'
@@ -91,12 +91,24 @@ function offerLobby(footer: HTMLElement, room: Pick<Room, 'leave'>): void {
   footer.append(back)
 }
 
+/** Joins a room to play. With `watch`, if the room has no free place, joins to watch. */
+export const joinOrWatch = <R extends TypedRoom>(
+  join: (target: { watch: boolean }) => Promise<Room<R>>,
+  watch = true,
+): Promise<Room<R>> =>
+  join({ watch: false }).catch((error: unknown) => {
+    if (watch && error instanceof RoomfulError && error.code === 'room_full') return join({ watch: true })
+    throw error
+  })
+
 /** The parts of a game that not all games have. */
 interface Options<R extends TypedRoom> {
   readonly title?: string
   readonly offer?: Offer<R>
   /** Joins a room for an address that names no room and not the lobby. */
   readonly enter?: (client: Client) => Promise<Room<R>>
+  /** True: a player for whom the room of the address has no place watches. */
+  readonly watch?: boolean
 }
 
 /**
@@ -107,7 +119,7 @@ interface Options<R extends TypedRoom> {
 export async function startGame<R extends TypedRoom>(
   game: R['type'],
   play: (stage: Stage<R>) => void,
-  { title = game, offer, enter }: Options<R> = {},
+  { title = game, offer, enter, watch = false }: Options<R> = {},
 ): Promise<void> {
   const scissors = cuttableSockets(() => performance.now())
   const toasts = new Toasts(document.body)
@@ -122,7 +134,8 @@ export async function startGame<R extends TypedRoom>(
     const showRoom = showConnection(client, bar)
     const join = (): Promise<Room<R>> => {
       const key = keyInAddress()
-      if (key || !offer) return client.join<R>(game, { key: key ?? 'lobby-1' })
+      if (key || !offer)
+        return joinOrWatch((target) => client.join<R>(game, { key: key ?? 'lobby-1' }, target), watch)
       if (enter && !new URL(location.href).searchParams.has('lobby')) return enter(client)
       const lobby = new Lobby<R>(parts.footer, game, title)
       offer(lobby, client)
@@ -133,7 +146,7 @@ export async function startGame<R extends TypedRoom>(
     const { key } = room
     putInAddress(key)
     bar.showRoom(room.code ?? nameOfRoom(key))
-    const count = () => bar.showCount(room.members.length)
+    const count = () => bar.showCount(room.players.length)
     room.onMembersChange(count)
     count()
     if (offer) offerLobby(parts.footer, room)

@@ -11,6 +11,7 @@ import { rooms } from './cases/rooms.ts'
 import { sessions } from './cases/sessions.ts'
 import { state } from './cases/state.ts'
 import { tokens } from './cases/tokens.ts'
+import { watch } from './cases/watch.ts'
 import { type ClientRun, NoCluster, runClient } from './client/command.ts'
 import { FAULTS } from './client/faults.ts'
 
@@ -24,6 +25,7 @@ export const cases: readonly Case[] = [
   ...resume,
   ...sessions,
   ...tokens,
+  ...watch,
   ...hostile,
 ]
 
