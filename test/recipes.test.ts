@@ -26,6 +26,13 @@ interface Ranked {
   readonly matched: Promise<AnyRoom>
   cancel(): Promise<void>
 }
+interface RankedPage {
+  rankedGame(client: unknown, show: (seconds: number) => void): () => Ranked
+}
+interface Gallery {
+  watch(key: string): Promise<AnyRoom>
+  watchPrivate(code: string): Promise<AnyRoom>
+}
 type State = { readonly [name: string]: Json }
 
 const blocks = blocksOf('docs/recipes.md', 'ts')
@@ -75,7 +82,7 @@ const stateOf = (room: AnyRoom) => room.state as State
 const refused = (message: string) => ({ code: 'room_logic_refused', message })
 
 it('has rooms of at most 40 lines', () => {
-  expect(rooms.size).toBe(13)
+  expect(rooms.size).toBe(12)
   for (const { code, heading } of blocks)
     expect.soft(code.trimEnd().split('\n').length, heading).toBeLessThanOrEqual(40)
 })
@@ -91,35 +98,103 @@ it('lobby and private rooms: takes at most 15 lines of room and page', () => {
   expect([finds.length, lines.length]).toEqual([4, 15])
 })
 
-it('lobby and private rooms: lists open games until they start, and friends join by a code', async () => {
-  const { lobby } = await pageOf<{
-    lobby: (client: Client, show: (rows: readonly object[]) => void) => Lobby
-  }>('Lobby and private rooms')
-  const service = await startService({ rooms: [rooms.get('doodle')!] })
+/** A player of the recipes "Lobby", "Spectators" and "Ranked", in one service. */
+interface Guest {
+  readonly ways: Lobby
+  readonly gallery: Gallery
+  readonly ranked: () => Ranked
+  /** Resolves when the list of games that wait for players is this one. */
+  readonly shows: (games: readonly object[]) => Promise<unknown>
+  /** The same with the running games. */
+  readonly runs: (games: readonly object[]) => Promise<unknown>
+}
+
+/** Starts a service for these recipes. Returns a function that connects a player, with the `data` of its token. */
+async function doodles(): Promise<(data?: object) => Promise<Guest>> {
+  type Show = (games: readonly object[]) => void
+  const { lobby } = await pageOf<{ lobby: (client: Client, show: Show) => Lobby }>('Lobby and private rooms')
+  const { gallery } = await pageOf<{ gallery: (client: Client, show: Show) => Gallery }>('Spectators')
+  const { rankedGame } = await pageOf<RankedPage>('Ranked 1v1 and parties')
+  const service = await startService({ rooms: ['doodle', 'bout', 'bouts'].map((name) => rooms.get(name)!) })
   onTestFinished(() => service.close())
-  const credentials = await service.login()
-  const enter = async () => {
-    let rows: readonly object[] | undefined
-    const client = await connect(service.wsUrl, credentials)
+  const { projectId } = await service.login()
+  let players = 0
+  return async (data) => {
+    const claims = { project_id: projectId, sub: `player-${++players}`, ...(data && { data }) }
+    const { token = '' } = await service.call('POST', '/tokens', claims)
+    const client = await connect(service.wsUrl, { projectId, token })
     onTestFinished(() => client.close())
-    const ways = lobby(client, (shown) => {
-      rows = shown
+    let waiting: readonly object[] | undefined
+    let running: readonly object[] | undefined
+    const ways = lobby(client, (games) => {
+      waiting = games
     })
-    const shows = (wanted: readonly object[]) =>
-      vi.waitFor(() => expect(rows).toMatchObject(wanted), { timeout: 10_000 })
-    return { ...ways, shows }
+    const watching = gallery(client, (games) => {
+      running = games
+    })
+    const wait = (of: () => readonly object[] | undefined) => (wanted: readonly object[]) =>
+      vi.waitFor(() => expect(of()).toMatchObject(wanted), { timeout: 10_000 })
+    return {
+      ways,
+      gallery: watching,
+      ranked: rankedGame(client, () => {}),
+      shows: wait(() => waiting),
+      runs: wait(() => running),
+    }
   }
+}
+
+it('lobby and private rooms: lists open games until they start, and friends join by a code', async () => {
+  const enter = await doodles()
   const [ann, bob, eve] = [await enter(), await enter(), await enter()]
   await eve.shows([])
-  const friends = await ann.createPrivate()
-  const game = await bob.playNow()
+  const friends = await ann.ways.createPrivate()
+  const game = await bob.ways.playNow()
   expect(game.id).not.toBe(friends.id)
-  await eve.shows([{ key: game.id.slice('doodle:'.length), players: 1, data: { ready: 0 } }])
-  await expect(bob.joinPrivate('no-code')).rejects.toMatchObject({ code: 'room_not_found' })
-  expect((await bob.joinPrivate(friends.code!.toLowerCase())).id).toBe(friends.id)
-  const seat = await eve.join(game.id.slice('doodle:'.length))
+  await eve.shows([{ key: game.key, players: 1, data: { started: false } }])
+  await expect(bob.ways.joinPrivate('no-code')).rejects.toMatchObject({ code: 'room_not_found' })
+  expect((await bob.ways.joinPrivate(friends.code!.toLowerCase())).id).toBe(friends.id)
+  const seat = await eve.ways.join(game.key)
   await Promise.all([game, seat].map((room) => room.send('ready')))
   await eve.shows([])
+  await ann.runs([{ key: game.key, players: 2, data: { started: true } }])
+})
+
+it('lobby, spectators and ranked together: ten players fill three rooms, a spectator takes a free place, and a ranked match is watched by its code', async () => {
+  const { follow } = await pageOf<{
+    follow(room: AnyRoom, told: (text: string, canSit: boolean) => void): void
+  }>('Spectators')
+  const enter = await doodles()
+  const guests = await Promise.all(Array.from({ length: 10 }, () => enter()))
+  const seats = await Promise.all(guests.map(({ ways }) => ways.playNow()))
+  expect(new Set(seats.map(({ id }) => id)).size).toBe(3)
+  const { id } = seats.find(({ players }) => players.length === 4)!
+  const game = seats.filter((seat) => seat.id === id)
+  await Promise.all(game.map((room) => room.send('ready')))
+  const [eve, kim] = [await enter(), await enter()]
+  await eve.runs([{ key: game[0]!.key, players: 4, maxPlayers: 4 }])
+  const watcher = await eve.gallery.watch(game[0]!.key)
+  const other = await kim.gallery.watchPrivate(game[0]!.code!)
+  let told: unknown
+  follow(watcher, (...what) => {
+    told = what
+  })
+  await vi.waitFor(() => expect(told).toEqual(['you watch, 4 players, 2 spectators', false]))
+  await expect(watcher.send('ready')).rejects.toMatchObject({ code: 'not_a_player' })
+  await expect(watcher.send('sit')).rejects.toMatchObject(refused('no place is free'))
+  await game[3]!.leave()
+  await vi.waitFor(() => expect(told).toEqual(['you watch, 3 players, 2 spectators', true]))
+  await watcher.send('sit')
+  await vi.waitFor(() => expect(told).toEqual(['you play, 4 players, 1 spectators', false]))
+  await expect(other.send('sit')).rejects.toMatchObject(refused('no place is free'))
+
+  const [ada, bob, cheat] = [await enter({ elo: 1200 }), await enter({ elo: 1230 }), await enter()]
+  await expect(cheat.ranked().matched).rejects.toMatchObject({ code: 'ticket_refused' })
+  const [match, same] = await Promise.all([ada, bob].map(({ ranked }) => ranked().matched))
+  expect(match!.id).toBe(same!.id)
+  await vi.waitFor(() => expect(match!.state).toMatchObject({ started: true }))
+  const guest = await kim.gallery.watchPrivate(match!.code!)
+  expect([guest.id, guest.players.length]).toEqual([match!.id, 2])
 })
 
 it('ready check: starts when all are ready, and a disconnected player is not', async () => {
@@ -167,9 +242,7 @@ it('rematch: starts when both players want it, also after the death of the owner
 
 it('ranked: matches by the rating of the token, and a suspended player harms nobody', async () => {
   const { t } = await play('bout', 'bouts')
-  const page = await pageOf<{
-    rankedGame: (client: unknown, show: (seconds: number) => void) => () => Ranked
-  }>('Ranked 1v1 and parties')
+  const page = await pageOf<RankedPage>('Ranked 1v1 and parties')
   const shown: number[] = []
   const enter = async (sub: string, data: Player['data']) =>
     page.rankedGame(await t.client({ sub, ...(data && { data }) }), (seconds) => shown.push(seconds))()
@@ -190,19 +263,6 @@ it('ranked: matches by the rating of the token, and a suspended player harms nob
   const ended = expect(strong.matched).rejects.toMatchObject({ code: 'cancelled' })
   await strong.cancel()
   await ended
-})
-
-it('spectators: watch, may not move, and can take a free seat', async () => {
-  const { t, join } = await play('watched')
-  const [ann, bob, eve] = [await join('ann'), await join('bob'), await join('eve', { watch: true })]
-  await ann.send('move', null)
-  await expect(eve.send('move', null)).rejects.toMatchObject(refused('you are watching'))
-  await expect(eve.send('sit', null)).rejects.toMatchObject(refused('all seats are taken'))
-  await bob.leave()
-  await t.killOwner(ann)
-  await eve.send('sit', null)
-  await eve.send('move', null)
-  expect(stateOf(eve)).toEqual({ players: [ann.memberId, eve.memberId], moves: 2 })
 })
 
 it('chat: limits the rate, and mutes a player, also after it joins again', async () => {
