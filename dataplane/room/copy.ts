@@ -5,21 +5,28 @@ import type { Json } from '../../shared/json.ts'
  * it. `builtins.ts` closes the classes that names such as `constructor` lead to. Objects of other classes, which a schema may make, are not
  * copied.
  */
-export const deepCopy = <T>(value: T): T =>
-  typeof value === 'object' && value !== null ? (copyOf(value, new Map()) as T) : value
+export const deepCopy = <T>(value: T): T => copyOf(value, new Map()) as T
 
-function copyOf(value: object, copies: Map<object, object>): object {
+function copyOf(value: unknown, copies: Map<object, object>): unknown {
+  if (typeof value !== 'object' || value === null) return value
   const known = copies.get(value)
   if (known) return known
   const prototype: unknown = Object.getPrototypeOf(value)
-  const isArray = prototype === Array.prototype
-  if (!isArray && prototype !== Object.prototype && prototype !== null) return value
-  // Unlike assignments, a spread also copies the key `__proto__`, which values of tasks can have.
-  const copy = (isArray ? [...(value as unknown[])] : { ...value }) as { [key: string]: unknown }
+  if (prototype === Array.prototype) {
+    const copy: unknown[] = []
+    copies.set(value, copy)
+    for (const part of value as unknown[]) copy.push(copyOf(part, copies))
+    return copy
+  }
+  if (prototype !== Object.prototype && prototype !== null) return value
+  const copy: { [key: string]: unknown } = {}
   copies.set(value, copy)
-  for (const key of Object.keys(copy)) {
-    const part = copy[key]
-    if (typeof part === 'object' && part !== null) copy[key] = copyOf(part, copies)
+  for (const key of Object.keys(value)) {
+    const part = copyOf((value as typeof copy)[key], copies)
+    // Values of tasks can have this key. An assignment would replace the prototype.
+    if (key === '__proto__')
+      Object.defineProperty(copy, key, { value: part, writable: true, enumerable: true, configurable: true })
+    else copy[key] = part
   }
   return copy
 }
