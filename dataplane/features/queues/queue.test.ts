@@ -785,6 +785,27 @@ describe('A match whose admit refuses a player', () => {
     },
   )
 
+  it('remembers the last 1,000 refusals', async () => {
+    const queue = new Bench({ players: 1 })
+    queue.rooms.answers = async (_what, [player]) => ({ [player!]: 'no cheats' })
+    let session = 0
+    const enter = async (...players: readonly string[]) => {
+      for (const sub of players)
+        queue.bench.askToJoin('ranked', `s${++session}`, {
+          ...{ sub, key: 'default' },
+          options: { ticket: { elo: 1200 } },
+        })
+      await queue.advance(200)
+      return queue.endOf(queue.bench.members.get(`s${session}`)!)
+    }
+    for (let i = 0; i < 3; i++) await enter('mallory')
+    const others = Array.from({ length: 997 }, (_, i) => `player ${i}`)
+    while (others.length > 0) await enter(...others.splice(0, 90))
+    expect(await enter('mallory')).toMatch(/^ticket_refused/)
+    await enter('one more')
+    expect(await enter('mallory')).toMatch(/^join_refused/)
+  })
+
   it('refuses no player for longer than a minute if the clock of the node has gone back by an hour', async () => {
     const clock = new SettableClock()
     const queue = new Bench({}, { clock })

@@ -519,11 +519,11 @@ class Queue implements Matches {
       players.flatMap((player) => (player in refused && state.tickets[player]!.party) || []),
     )
     index.separate(players, ctx.now)
+    noteRefusals(state, Object.keys(refused), ctx.now)
     for (const player of players) {
       const { member, party } = state.tickets[player]!
       const text = refused[player]
       if (text === undefined && !(party !== undefined && parties.has(party))) continue
-      if (text !== undefined) noteRefusal(state, player, ctx.now)
       this.#forget(state, player, index)
       ctx.kick(member, text === undefined ? 'party_refused' : endText('join_refused', text))
     }
@@ -786,12 +786,12 @@ function restOfRefusals(state: QueueState, player: string, now: number): number 
   return waitMs > REFUSALS.waitMs ? 0 : waitMs
 }
 
-/** Remembers that a match has refused a player, in place of old refusals. */
-function noteRefusal(state: QueueState, refused: string, now: number): void {
+/** Remembers that a match has refused players, in place of old refusals. */
+function noteRefusals(state: QueueState, refused: readonly string[], now: number): void {
   const all = Object.entries(plain(state.refusals ?? {})).flatMap(([player, times]) =>
     times.map((at) => ({ player, at })),
   )
-  const kept = [...all, { player: refused, at: now }]
+  const kept = [...all, ...refused.map((player) => ({ player, at: now }))]
     .filter(({ at }) => Math.abs(now - at) < REFUSALS.inMs)
     .sort((one, other) => one.at - other.at)
     .slice(-MAX_REFUSALS)
