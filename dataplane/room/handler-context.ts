@@ -28,7 +28,7 @@ import {
   RIGHT_NAME,
 } from './layer-rules.ts'
 import { type Limited, mayHave } from './limits.ts'
-import { bytesOf } from './live-object.ts'
+import { bytesOf, containerOf } from './live-object.ts'
 import type { Membership } from './memberships.ts'
 import type { Kept } from './metrics.ts'
 import { freePlaces, isPlaying, mayWatch, type PlacesRoom, reserve } from './places.ts'
@@ -636,8 +636,13 @@ export interface Result {
   readonly event?: { readonly name: string; readonly data: unknown; readonly to?: Recipients }
 }
 
-/** Checks a handler's return value. Undefined: the handler only changed the draft. */
-export function resultOf(hook: string, draft: unknown, returned: unknown): Result | undefined {
+/** Checks a handler's return value. `given`: the handler's arguments. Undefined: the handler only changed the draft. */
+export function resultOf(
+  hook: string,
+  draft: unknown,
+  returned: unknown,
+  given: readonly unknown[],
+): Result | undefined {
   if (hook.endsWith('onJoin') && (typeof returned === 'string' || returned === false))
     throw new RoomLogicError(
       `${hook} returned ${kindOf(returned)}, which refuses no one: call ctx.refuse(text), or return nothing`,
@@ -650,11 +655,20 @@ export function resultOf(hook: string, draft: unknown, returned: unknown): Resul
       `${hook} returned a promise; handlers are synchronous turns: give slow work to ctx.task`,
     )
   }
-  // An arrow function that assigns, such as `(state) => (state.door = { state: 'open', by })`, returns what it assigns.
+  // An arrow function that assigns, such as `(state, { data }) => (state.door = data)`, returns what it assigns. A player may choose its keys.
   const keys = Object.keys(returned)
-  if (keys.length === 0 || keys.some((key) => key !== 'state' && key !== 'event'))
+  const isAssigned = containerOf(returned) !== undefined || isWithin(returned, given, new Set())
+  if (isAssigned || keys.length === 0 || keys.some((key) => key !== 'state' && key !== 'event'))
     throw new RoomLogicError(
       `${hook} returned ${kindOf(returned)}; return { state, event }, either alone, or nothing after changing the state`,
     )
   return returned as Result
+}
+
+/** True if `part` is `whole`, or is in it. `seen`: objects that do not contain it. */
+function isWithin(part: object, whole: unknown, seen: Set<object>): boolean {
+  if (whole === part) return true
+  if (typeof whole !== 'object' || whole === null || seen.has(whole)) return false
+  seen.add(whole)
+  return Object.values(whole).some((below) => isWithin(part, below, seen))
 }

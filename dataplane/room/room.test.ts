@@ -7,6 +7,9 @@ import { RoomBench, roomWith } from '../../test/support/rooms/room-bench.ts'
 import type { TestMember } from '../../test/support/rooms/test-member.ts'
 import { defineRoom } from './definition.ts'
 
+/** Data of a message that looks like the result of a handler. */
+const RESULT = { state: { open: true }, event: { name: 'won', data: 'ann' } }
+
 describe('a message', () => {
   it('that changes nothing is acked without a new seq', async () => {
     const { bench, ann } = await roomWith(counter(), ['ann'])
@@ -117,6 +120,30 @@ describe('a message', () => {
     ])
       expect(failed).toContain(`${hook} returned ${shown}; return { state, event }, either alone`)
   })
+
+  it.each<[what: string, data: Json, assign: (state: Record<string, Json>, data: Json) => unknown]>([
+    ['its data', RESULT, (state, data) => Object.assign(state, { door: data }) && data],
+    ['a part of its data', { door: RESULT }, (_, data) => (data as { door: Json }).door],
+    ['a part of the state', RESULT, (state, data) => Object.assign(state, { door: data }).door],
+  ])(
+    'whose handler returns %s is undone, even if a player chose the keys of a result',
+    async (_, data, assign) => {
+      const room = defineRoom({
+        type: 'doors',
+        sync: { rate: 0 },
+        create: (): Record<string, Json> => ({ door: null }),
+        messages: {
+          open: { data: v.any(), handle: (state, input) => assign(state, input.data) as never },
+        },
+      })
+      const { bench, ann } = await roomWith(room, ['ann'], { revealFailures: true })
+      await bench.say('doors', 'ann', 'open', data, 1)
+      expect(ann.errors).toMatchObject([
+        { message: expect.stringContaining('return { state, event }, either alone') },
+      ])
+      expect([ann.state, ann.heard]).toEqual([{ door: null }, []])
+    },
+  )
 
   it.each<[string, unknown]>([
     ['false', false],

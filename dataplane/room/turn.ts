@@ -589,7 +589,7 @@ export class Turns {
       subject === undefined
         ? handler.call(definition, draft, context)
         : handler.call(definition, draft, subject, context, options)
-    const result = resultOf(name, draft, returned)
+    const result = resultOf(name, draft, returned, [subject, options])
     if (result?.event !== undefined) {
       const { name: event, data, to } = (result.event ?? {}) as NonNullable<Result['event']>
       context.emit(event, data, to)
