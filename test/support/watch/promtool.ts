@@ -389,12 +389,31 @@ const ROWS: readonly Row[] = [
     { ...RANKED, reason: 'fits' },
     '0.10',
   ],
+  // Two players wait, and each match of them fails: about one a minute.
+  [
+    'RoomfulQueueRulesFail',
+    raise('service_queue_failures_total', { ...NODE, room_type: 'ranked', reason: 'room_logic' }, 0.02),
+    300,
+    { ...RANKED, reason: 'room_logic' },
+    '0.02',
+  ],
   [
     'RoomfulMatchesFail',
     raise('service_queue_failures_total', { ...NODE, room_type: 'ranked', reason: 'room' }, 0.5),
     300,
     RANKED,
     '20%',
+  ],
+  // The queue has never made a match, so it has no counter of matches.
+  [
+    'RoomfulMatchesFail',
+    (plot) => {
+      plot.end('service_queue_matches_total')
+      plot.raise('service_queue_failures_total', { ...NODE, room_type: 'ranked', reason: 'room' }, 0.1)
+    },
+    300,
+    RANKED,
+    '100%',
   ],
   ['RoomfulAcksSlow', slow('service_message_ack_duration_seconds', NODES, 0.25), 420, NODES, '992.5ms'],
   ['RoomfulDeliverySlow', slow('service_message_delivery_duration_seconds', ARENA, 1), 420, ARENA, '2.485s'],

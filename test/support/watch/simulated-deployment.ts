@@ -180,7 +180,7 @@ class SimulatedNode {
     this.#gauge('service_queue_tickets', () => 30, queue)
     this.#gauge('service_queue_oldest_seconds', () => 60 * this.#random.float(), queue)
     this.#count('service_queue_matches_total', queue, 1)
-    for (const reason of ['near', 'fits', 'options', 'shard', 'room'])
+    for (const reason of ['entry', 'near', 'fits', 'options', 'shard', 'room', 'room_logic'])
       this.#count('service_queue_failures_total', { ...queue, reason }, 0)
   }
 
