@@ -94,7 +94,7 @@ export class ControlClient {
   /** The state of a room, without its hidden layers. */
   async stateOf(projectId: string, type: string, key: string): Promise<unknown> {
     const room = [projectId, 'rooms', type, key].map(encodeURIComponent).join('/')
-    const answer: { state: unknown } = await this.#call('GET', `/projects/${room}?include_state=true`)
+    const answer: { state: unknown } = await this.#call('GET', `/projects/${room}?include_state=1`)
     return answer.state
   }
 
