@@ -116,7 +116,7 @@ describe('client.watchRooms', () => {
     expect(seen).toEqual([1, 0])
   })
 
-  it('is not requested again after it was stopped', async () => {
+  it('requests no list again after it was stopped', async () => {
     const scene = await online()
     scene.client.watchRooms('arena', {}, () => {})()
     await reconnect(scene)

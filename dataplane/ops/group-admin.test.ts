@@ -119,7 +119,7 @@ it('refuses like a worker: without the token, and a query that no worker accepts
   expect((await refused.json()).errors).toMatchObject([{ path: 'limit' }])
 })
 
-it('is ready while one worker is, and is not if none is or none exists', async () => {
+it('a group is ready while one of its workers is, and not without a worker', async () => {
   expect((await (await group({ ready: false }, {})).get('/readyz')).status).toBe(200)
   expect((await (await group({ ready: false }, { ready: false })).get('/readyz')).status).toBe(503)
   const none = await group()

@@ -201,7 +201,7 @@ describe('FencedLog', () => {
     return { clock, store, additions, fence, log, room, nodes, empty }
   }
 
-  it('is not released if another node owns the room, even if the announcement before it had to be repeated', async () => {
+  it('does not release a room that another node owns, even if the announcement before it had to be repeated', async () => {
     const { store, additions, fence, log } = await setup()
     additions.flush = () => [NOTICE]
     vi.spyOn(additions, 'prepare').mockRejectedValueOnce(new StoreUnavailable('down'))

@@ -114,7 +114,7 @@ describe('ctx.notify', () => {
     },
   )
 
-  it('is stored if its turn changes nothing else, and no client waits for it', async () => {
+  it('stores a notice whose turn changes nothing else, and for which no client waits', async () => {
     const { bench } = await duelOf()
     await bench.say('duel', 'ann', 'win', 'bob')
     expect(await dataOf(bench)).toEqual([{ by: 'bob' }])
@@ -164,7 +164,7 @@ describe('ctx.notify', () => {
     expect(await second.notices.count(ROOM)).toBe(2)
   })
 
-  it('is delivered again if the store has lost it, and its owner has written it again', async () => {
+  it('delivers a notice again that the store has lost, and that its owner has written again', async () => {
     const clock = new FakeClock()
     const [first, second] = [memoryStore({ clock }), memoryStore({ clock })]
     let rooms = first.rooms
@@ -185,7 +185,7 @@ describe('ctx.notify', () => {
     expect(await second.notices.count(ROOM)).toBe(0)
   })
 
-  it('is written again if the store has lost it in the 30 s after, however long the store was away', async () => {
+  it('writes a notice again that the store has lost within 30 s, however long the store was away after that', async () => {
     const clock = new FakeClock()
     const [first, second] = [memoryStore({ clock }), memoryStore({ clock })]
     let rooms = first.rooms
