@@ -246,20 +246,6 @@ test('refusals of a new session (4300) do not reset the backoff', async () => {
   expect(hellos.slice(1).map((at, i) => at - hellos[i]!)).toEqual([125, 250, 500, 1000])
 })
 
-test('pongs keep the connection open, and silence ends it', async () => {
-  const { client, server, pass } = await online()
-  await pass(60_000)
-  expect(server.all('ping').length).toBe(7)
-  expect(server.sockets).toHaveLength(1)
-  server.onPing = () => {}
-  await pass(19_000)
-  expect(client.status).toBe('online')
-  await pass(1100)
-  expect(server.sockets[0]?.closed).toBe(true)
-  expect(client.status).not.toBe('closed')
-  expect(server.all('hello').at(-1)).toHaveProperty('resume')
-})
-
 test('a callback may close the client at any call', async () => {
   for (const lose of ['1006', 'without its seat', '4300'] as const) {
     const { client, server, room, owner, pass, clock } = await inRoom()
