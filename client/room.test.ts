@@ -37,14 +37,6 @@ test('callbacks that are added right after the join get all frames that follow t
   expect(room.state).toEqual({ n: 1 })
 })
 
-test('a refused join rejects with the code of the server', async () => {
-  const { client, server } = await online()
-  server.onJoin = ({ request_id }) =>
-    server.refuse('room_full', { request_id, room_id: 'arena:lobby', retryable: true })
-  await expect(client.join('arena', { key: 'lobby' })).rejects.toEqual(code('room_full'))
-  await expect(client.join('arena', { key: 'lobby' })).rejects.toMatchObject({ retryable: true })
-})
-
 test('a second join of the same room rejects until the client has left', async () => {
   const { client, room } = await inRoom()
   await expect(client.join('arena', { key: 'lobby' })).rejects.toEqual(code('already_joined'))

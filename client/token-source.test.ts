@@ -86,16 +86,6 @@ test('a refused new token is reported and replaced', async () => {
   expect(backend.tokens).toHaveLength(3)
 })
 
-test('after a close for an expired token, the client resumes and sends a new token after the welcome', async () => {
-  const backend = new Backend()
-  const { server, client, pass } = await backend.connected()
-  server.socket.end(4200)
-  await pass(300)
-  expect(server.all('hello')[1]).toHaveProperty('resume')
-  expect(server.all('token')).toEqual([{ t: 'token', token: backend.tokens[1] }])
-  expect(client.status).toBe('online')
-})
-
 test('a resume after the token has expired sends a new one', async () => {
   const backend = new Backend()
   const { server, pass } = await backend.connected()
@@ -117,20 +107,6 @@ test('a backend that issues expired tokens is asked fewer than 10 times in 10 s'
   server.socket.end(1006)
   await pass(10_000)
   expect(server.all('token').length).toBeLessThan(10)
-})
-
-test('after a refused resume, the client starts a session with a new token', async () => {
-  const backend = new Backend()
-  const { server, client, pass } = await backend.connected()
-  const joining = client.join('arena')
-  await pass(1)
-  const room = await joining
-  server.onHello = (hello) => ('resume' in hello ? server.socket.end(4300) : server.welcome())
-  server.socket.end(1006)
-  await pass(2000)
-  expect(server.all('hello').at(-1)).toMatchObject({ token: backend.tokens.at(-1) })
-  expect(room.status).toBe('joined')
-  expect(room.memberId).toBe('mem_2')
 })
 
 test('without getToken, an expired token closes the client', async () => {
