@@ -49,6 +49,23 @@ export function refuseUnreadable(
   return problem.code
 }
 
+/**
+ * Returns a function that closes a server with all its connections. To be called before the server listens. `closeAllConnections` leaves
+ * websockets open, and the server would wait for their end.
+ */
+export function closer(server: Server): () => Promise<void> {
+  const sockets = new Set<Socket>()
+  server.on('connection', (socket) => {
+    sockets.add(socket)
+    socket.once('close', () => sockets.delete(socket))
+  })
+  return () =>
+    new Promise((resolve) => {
+      server.close(() => resolve())
+      for (const socket of sockets) socket.destroy()
+    })
+}
+
 /** Answers a connection without a response object, such as an upgrade request, with `problem`, and closes it. */
 export function endWithProblem(socket: Duplex, problem: Problem, requestId: string): void {
   const { status, body, headers } = answerOf(problem, requestId)

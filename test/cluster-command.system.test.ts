@@ -172,9 +172,10 @@ describe('roomful cluster', () => {
     const notices = await Promise.all(received.map((request) => verifyNotice(request, key!)))
     expect(new Set(notices.map(({ id }) => id)).size).toBe(1)
     expect(notices.at(-1)).toMatchObject({ type: 'granted', data: { gold: 1 } })
-    client.close()
+    // The player is still connected.
     type('quit')
     expect(await ended).toBe(0)
+    client.close()
   })
 
   it.each(['SIGTERM', 'SIGKILL'] as const)(

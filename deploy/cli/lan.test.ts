@@ -21,6 +21,19 @@ const page = createServer((request, response) => {
 const sockets = { page: new WebSocketServer({ server: page }), rooms: new WebSocketServer({ port: 0 }) }
 const issued: object[] = []
 
+const options = () => ({
+  page: `http://127.0.0.1:${portOf(page.address())}`,
+  websocket: `ws://127.0.0.1:${portOf(sockets.rooms.address())}`,
+  root,
+  secret: SECRET,
+  issue: async (player: object) => {
+    issued.push(player)
+    return { project_id: 'prj_1', token: 'a token' }
+  },
+  clock,
+  hosts: ['127.0.0.1'],
+})
+
 let lan: Lan
 let origin: string
 let host: string
@@ -36,18 +49,7 @@ beforeAll(async () => {
   mkdirSync(join(root, 'src'))
   writeFileSync(join(root, 'src/main.ts'), 'main')
   symlinkSync('/etc/passwd', join(root, 'src/link.ts'))
-  lan = await openLan({
-    page: `http://127.0.0.1:${portOf(page.address())}`,
-    websocket: `ws://127.0.0.1:${portOf(sockets.rooms.address())}`,
-    root,
-    secret: SECRET,
-    issue: async (player) => {
-      issued.push(player)
-      return { project_id: 'prj_1', token: 'a token' }
-    },
-    clock,
-    hosts: ['127.0.0.1'],
-  })
+  lan = await openLan(options())
   origin = lan.origins[0]!
   host = new URL(origin).host
 })
@@ -213,6 +215,17 @@ describe('roomful dev --lan', () => {
 
   it('lets a page without the secret ask whether Vite runs again, so that it loads itself and says what is wrong', async () => {
     expect(await open(['vite-ping'], origin, '')).toBe('here is page')
+  })
+
+  it('ends with the websockets of devices that still play', async () => {
+    const other = await openLan(options())
+    const [at] = other.origins
+    const headers = { cookie: KNOWN, origin: at! }
+    const socket = new WebSocket(at!.replace('http', 'ws'), ['roomful.msgpack.1'], { headers })
+    await new Promise((resolve) => socket.once('message', resolve))
+    const ended = new Promise((resolve) => socket.once('close', resolve))
+    await other.close()
+    await ended
   })
 
   it('prints the address of the default route first, with its QR code', () => {

@@ -15,6 +15,7 @@ import type { Duplex } from 'node:stream'
 import { renderUnicodeCompact } from 'uqr'
 import { LAN_COOKIE, lanSecretIn } from '../../client/lan.ts'
 import type { Clock } from '../../shared/clock.ts'
+import { closer } from '../../shared/http-server.ts'
 import { answer, type Issue, readSignIn } from './dev-routes.ts'
 
 /**
@@ -76,25 +77,20 @@ export interface Lan {
 
 /** Starts a server at each of the addresses, with the port of the page if it is free there. */
 export async function openLan(options: LanOptions): Promise<Lan> {
-  const servers: Server[] = []
+  const closers: (() => Promise<void>)[] = []
   const origins: string[] = []
   const door = new Door(options)
   for (const host of options.hosts) {
     const server = createServer()
+    closers.push(closer(server))
     await listen(server, Number(new URL(options.page).port), host).catch(() => listen(server, 0, host))
     const origin = `http://${host}:${(server.address() as AddressInfo).port}`
     const front = { ...options, origin, door }
     server.on('request', (request, response) => void respond(request, response, front))
     server.on('upgrade', (request, socket, head) => upgrade(request, socket, head, front))
-    servers.push(server)
     origins.push(origin)
   }
-  const close = (server: Server) =>
-    new Promise<void>((resolve) => {
-      server.close(() => resolve())
-      server.closeAllConnections()
-    })
-  return { origins, close: async () => void (await Promise.all(servers.map(close))) }
+  return { origins, close: async () => void (await Promise.all(closers.map((close) => close()))) }
 }
 
 const listen = (server: Server, port: number, host: string): Promise<void> =>

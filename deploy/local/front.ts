@@ -1,5 +1,6 @@
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import { connect } from 'node:net'
+import { closer } from '../../shared/http-server.ts'
 
 interface FrontOptions {
   readonly host: string
@@ -22,6 +23,7 @@ export async function startFront({ host, port, wsUrl, routes }: FrontOptions) {
       'This is the websocket of roomful cluster; a page to play rooms by hand is at /playground.\n',
     )
   })
+  const close = closer(server)
   const behind = new URL(wsUrl)
   server.on('upgrade', ({ method, url, rawHeaders }, socket, head) => {
     const upstream = connect({ host: behind.hostname, port: Number(behind.port), noDelay: true })
@@ -41,10 +43,5 @@ export async function startFront({ host, port, wsUrl, routes }: FrontOptions) {
     server.once('error', reject)
     server.listen(port, host, resolve)
   })
-  const close = (): Promise<void> =>
-    new Promise((resolve) => {
-      server.close(() => resolve())
-      server.closeAllConnections()
-    })
   return { close }
 }

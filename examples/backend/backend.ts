@@ -2,6 +2,7 @@ import { createServer, type IncomingMessage, type ServerResponse } from 'node:ht
 import type { AddressInfo } from 'node:net'
 import { getRequestListener } from '@hono/node-server'
 import { systemClock } from '../../shared/clock.ts'
+import { closer } from '../../shared/http-server.ts'
 import { randomToken } from '../../shared/ids.ts'
 import type { Logger } from '../../shared/log.ts'
 import { isLoopback } from '../../shared/origins.ts'
@@ -73,6 +74,7 @@ export async function startBackend(options: BackendOptions): Promise<Backend> {
   const server = createServer((request, response) => {
     if (!options.before?.(request, response)) void pages(request, response)
   })
+  const close = closer(server)
   await new Promise<void>((resolve, reject) => {
     server.once('error', reject)
     server.listen(port, host, resolve)
@@ -82,10 +84,6 @@ export async function startBackend(options: BackendOptions): Promise<Backend> {
 
   return {
     url: `http://${name}:${actual}`,
-    close: () =>
-      new Promise((resolve) => {
-        server.close(() => resolve())
-        server.closeAllConnections()
-      }),
+    close,
   }
 }
