@@ -131,6 +131,10 @@ test('components in StrictMode share one seat, render only after a change, and l
   )
   expect(await renders('constant')).toBe(constant)
   expect(await renders('counting')).toBeGreaterThan(counting)
+  await shown('playing with 0 spectators')
+  const { member_id } = pair.owner.of('join').findLast(({ room }) => room.roomType === 'arena')!
+  pair.owner.room('default').unseat(member_id)
+  await shown('watching with 1 spectators')
   expect(pair.owner.of('leave')).toHaveLength(leaves)
   const left = pair.owner.next('leave')
   await page.evaluate('unmount()')

@@ -1,7 +1,7 @@
 /** @jsxImportSource react */
 import { Component, type ReactNode, StrictMode, Suspense, useState } from 'react'
 import { createRoot } from 'react-dom/client'
-import { RoomfulError, type TypedRoom } from '../../../client/index.ts'
+import { type Room, RoomfulError, type TypedRoom } from '../../../client/index.ts'
 import {
   RoomfulProvider,
   useConnection,
@@ -10,6 +10,7 @@ import {
   useRoom,
   useRoomState,
   useRooms,
+  useSpectators,
 } from '../../../client/react.ts'
 
 interface Arena {
@@ -65,6 +66,17 @@ function Hearing() {
   )
 }
 
+function Role() {
+  const room = useRoom<TypedRoom<Arena>>('arena')
+  return (
+    <p>
+      {room.spectator ? 'watching' : 'playing'} with <Audience room={room} />
+    </p>
+  )
+}
+
+const Audience = ({ room }: { readonly room: Room<TypedRoom<Arena>> }) => `${useSpectators(room)} spectators`
+
 function Lobby() {
   const rooms = useRooms<TypedRoom<Arena>>('arena', { order: 'newest' })
   return <p>rooms: {rooms.map(({ key }) => key).join() || 'none'}</p>
@@ -90,6 +102,7 @@ function Game() {
       <Constant />
       <Counting />
       <Hearing />
+      <Role />
     </>
   )
 }

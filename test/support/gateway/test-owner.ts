@@ -35,7 +35,7 @@ interface TestFlush {
 /** A minimal room. Its state counts messages. A message `whisper` becomes an event for its sender, a message `shout` one for all members. */
 export class TestRoom {
   readonly address: RoomAddress
-  readonly members = new Map<string, { sub: string | null; ref: number }>()
+  readonly members = new Map<string, { sub: string | null; ref: number; spectator?: true }>()
   epoch = 1
   seq = 0
   /** Room code in `joined`. */
@@ -80,6 +80,13 @@ export class TestRoom {
     })
   }
 
+  /** Makes a member a spectator, and sends it the whole state and the number of spectators. */
+  unseat(memberId: string): void {
+    this.members.get(memberId)!.spectator = true
+    this.send({ kind: 'state', member_id: memberId, seq: this.seq, state: this.resync() })
+    this.send({ kind: 'spectators', frames: inEach((codec) => this.#frames.spectators(1, codec)) })
+  }
+
   /** Encodes a `state.resync` with the current state. */
   resync(): Frames {
     return this.#whole('state.resync')
@@ -97,7 +104,12 @@ export class TestRoom {
 
   #whole(t: WholeName): Frames {
     const at = { room_id: this.roomId, ...this.#at, state: this.state }
-    const members = [...this.members].map(([id, { sub }]) => ({ member_id: id, sub, connected: true }))
+    const members = [...this.members].map(([id, { sub, spectator }]) => ({
+      member_id: id,
+      sub,
+      connected: true,
+      ...(spectator && { spectator }),
+    }))
     return inEach((codec) => this.#frames.whole(t, at, members, codec))
   }
 }
@@ -225,7 +237,9 @@ export class TestOwner {
         {
           member_id: memberId,
           events: message.type === 'whisper' ? [whisper] : [],
-          ...(message.ref === undefined ? {} : { ack: message.ref }),
+          ...(message.ref !== undefined && { ack: message.ref }),
+          // The time for which a ticket has waited.
+          ...(message.type === 'ticket' && { outcomes: [{ ref: message.ref!, reply: 0 }] }),
         },
       ],
     })
