@@ -1,11 +1,24 @@
 import * as v from 'valibot'
 import { describe, expect, it } from 'vitest'
+import type { Clock } from '../../../shared/clock.ts'
 import { type BenchOptions, RoomBench } from '../../../test/support/rooms/room-bench.ts'
 import type { TestMember } from '../../../test/support/rooms/test-member.ts'
 import { defineRoom, type RoomDefinition } from '../../room/definition.ts'
 import { defineQueue } from './queue.ts'
 
 const duel = defineRoom({ type: 'duel', maxPlayers: 2, create: () => ({}) })
+
+/** A room of a match that decides about each player within 100 ms. `refuses`: name of a player, or nobody. */
+const deciding = (clock: () => Clock, refuses: string) =>
+  defineRoom({
+    type: 'duel',
+    maxPlayers: 2,
+    create: () => ({}),
+    async admit({ sub }) {
+      await new Promise<void>((resolve) => clock().schedule(100, resolve))
+      return sub === refuses ? 'no' : undefined
+    },
+  })
 const ranked = defineQueue({
   type: 'ranked',
   room: 'duel',
@@ -25,7 +38,7 @@ const join = (bench: RoomBench, name: Name, session: string = name): TestMember 
     options: { ticket: { elo: PLAYERS[name] } },
   })
 
-/** The match that a member was sent, by the end of its seat or the refusal of its join. */
+/** The match that a member was sent, by the end of its seat or the refusal of its join. `refused`: the room has refused the player. */
 function matchOf(benches: readonly RoomBench[], memberIds: readonly string[]): string | undefined {
   for (const { sent } of benches)
     for (const message of sent) {
@@ -33,15 +46,21 @@ function matchOf(benches: readonly RoomBench[], memberIds: readonly string[]): s
       const text =
         message.kind === 'left' ? message.farewell.message : message.kind === 'refused' ? message.message : ''
       if (text?.startsWith('matched ')) return JSON.parse(text.slice(8)).room_id
+      if (text?.startsWith('join_refused')) return 'refused'
     }
   return undefined
 }
 
 /**
  * Plays a match on a node that dies with its `write`-th write to the store, counted from the second ticket. `lands`: the store has that
- * write, but the node does not get the answer. Another node takes over `awayMs` later, and the clients act there as clients do.
+ * write, but the node does not get the answer. Another node takes over `awayMs` later, and the clients act there as clients do. With
+ * `refuses`, the room of the match decides about its players.
  */
-async function crash(write: number, lands: boolean, { queue = ranked as RoomDefinition, awayMs = 0 } = {}) {
+async function crash(
+  write: number,
+  lands: boolean,
+  { queue = ranked as RoomDefinition, awayMs = 0, refuses = undefined as string | undefined } = {},
+) {
   /** Rooms that were asked to reserve seats. */
   const asked = new Set<string>()
   // An answer takes longer than a search for other matches.
@@ -53,7 +72,8 @@ async function crash(write: number, lands: boolean, { queue = ranked as RoomDefi
       const later = new Promise<void>((resolve) => clock.schedule(250, resolve))
       return later.then(() => bench().request(room.roomType, request, room.key))
     }
-  const node: RoomBench = new RoomBench([queue, duel], { request: request(() => node) })
+  const match = refuses === undefined ? duel : deciding(() => node.clock, refuses)
+  const node: RoomBench = new RoomBench([queue, match], { request: request(() => node) })
   for (const name of ['cleo', 'ada'] as const) join(node, name)
   await node.advance(200, 5)
   const { store } = node
@@ -155,6 +175,12 @@ const forgetful = mistaken('reserve', ({ handle }) => ({
 /** Tickets wait again although the room has not confirmed that their match is cancelled. */
 const hasty = mistaken('cancel', () => ({ run: async () => true }))
 
+/** Players are notified of a match that its room has refused. */
+const heedless = mistaken('reserve', ({ handle }) => ({
+  handle: (state, ended, ...others) =>
+    handle(state, { ...(ended as object), value: { reserved: true } }, ...others),
+}))
+
 /** Longer than the time that the room of a match has to answer. */
 const LATE = { awayMs: 21_000 }
 
@@ -164,6 +190,24 @@ describe('A match whose queue and room lose their node', () => {
       expect(await broken(lands)).toEqual([])
     })
 
+  for (const lands of [false, true])
+    it(`is made exactly once if its room decides about the players, and the last write ${lands ? 'lands' : 'is lost'}`, async () => {
+      expect(await broken(lands, { refuses: 'nobody' })).toEqual([])
+    })
+
+  for (const lands of [false, true])
+    it(`is never made if its room refuses a player, whose ticket ends, and the last write ${lands ? 'lands' : 'is lost'}`, async () => {
+      for (let write = 1, died = true; died; write++) {
+        const { died: hasDied, ...found } = await crash(write, lands, { refuses: 'bob' })
+        expect({ write, ...found }).toEqual({
+          write,
+          ...{ ada: undefined, bob: 'refused', rooms: [], orders: {} },
+          tickets: ['cleo', 'ada'],
+        })
+        died = hasDied
+      }
+    })
+
   it('is made exactly once when the next node takes over so late that the match is cancelled', async () => {
     expect(await broken(true, LATE)).toEqual([])
   })
@@ -171,5 +215,6 @@ describe('A match whose queue and room lose their node', () => {
   it('is found to be made twice, or to keep seats, if the queue has a bug', async () => {
     expect(await broken(true, { queue: forgetful })).not.toEqual([])
     expect(await broken(true, { queue: hasty, ...LATE })).not.toEqual([])
+    expect((await crash(100, true, { queue: heedless, refuses: 'bob' })).ada).toMatch(/^duel:/)
   })
 })
