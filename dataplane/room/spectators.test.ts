@@ -110,6 +110,12 @@ describe('a spectator', () => {
     await bench.advance(1100)
     // Only the number of spectators is sent: 1, and 0 again.
     expect([ann.seq, ids(ann), ann.received.length - frames, ann.spectators]).toEqual([seq, ['ann'], 2, 0])
+    for (const watching of [0, 1]) {
+      if (watching) await bench.join('silent', 'dan', { watch: true })
+      bench.resync('silent', ann, 'checksum')
+      await bench.untilIdle()
+      expect(ann.spectators).toBe(watching)
+    }
     expect(faults(bench)).toEqual([])
   })
 

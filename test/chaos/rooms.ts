@@ -1,4 +1,4 @@
-import { defineQueue, defineRoom } from 'roomful'
+import { defineQueue, defineRoom, type Member } from 'roomful'
 import * as v from 'valibot'
 import { type Clock, sleep, systemClock } from '../../shared/clock.ts'
 
@@ -36,7 +36,10 @@ export type ChaosState = {
   /** Number of tasks that were lost with their owner. */
   moved: number
   /** Violations that the room has detected. */
-  wrong: { name: 'timer_twice' | 'timer_lost' | 'task_twice' | 'presence_wrong'; message: string }[]
+  wrong: {
+    name: 'timer_twice' | 'timer_lost' | 'task_twice' | 'presence_wrong' | 'role_wrong'
+    message: string
+  }[]
 }
 
 export const newState = (): ChaosState => ({
@@ -55,8 +58,11 @@ export const newState = (): ChaosState => ({
   wrong: [],
 })
 
-/** Additional effects of an op: shows a team's layer to the sender, or hides it; sets or cancels a timer; starts a task; reserves a seat. */
-export const ACTS = ['show', 'hide', 'timer', 'cancel', 'task', 'reserve'] as const
+/**
+ * Additional effects of an op: shows a team's layer to the sender, or hides it; sets or cancels a timer; starts a task; reserves a seat; makes
+ * the sender a spectator, or a player again.
+ */
+export const ACTS = ['show', 'hide', 'timer', 'cancel', 'task', 'reserve', 'role'] as const
 export type Act = (typeof ACTS)[number]
 
 const TEAMS = ['red', 'blue', 'green']
@@ -79,8 +85,12 @@ export const chaosRoom = (
   return defineRoom({
     type: `chaos-${durability}`,
     messages: {
-      op: { data },
-      ask: { data, reply: v.object({ op: v.string(), count: v.number(), chain: v.number() }) },
+      op: { data, spectators: true },
+      ask: {
+        data,
+        spectators: true,
+        reply: v.object({ op: v.string(), count: v.number(), chain: v.number() }),
+      },
     },
     events: {
       applied: v.object({ by: v.string(), ref: v.number(), op: v.string(), count: v.number() }),
@@ -113,25 +123,24 @@ export const chaosRoom = (
     idleSeconds: 3600,
     create: newState,
 
-    onJoin(state, member) {
-      state.players[member.id] ??= { ...NEW_PLAYER, layers: [] }
-      writeSecret(state, member.id)
+    spectators: {
+      max: 1000,
+      onJoin: (state, member) => enter(state, member, true),
+      onLeave: (state, { id }) => exit(state, id, true),
     },
-
+    onJoin: (state, member) => enter(state, member, false),
     onDisconnect: (state, { id }) => turnAway(state, id, true),
     onReconnect: (state, { id }) => turnAway(state, id, false),
-
-    onLeave(state, { id }) {
-      const player = state.players[id]
-      const teams = player?.layers.splice(0) ?? []
-      for (const team of teams) writeSecret(state, team)
-    },
+    onLeave: (state, { id }) => exit(state, id, false),
 
     onMessage(state, { type, data, member }, ctx) {
       const { op, ref, refuse, act } = data
       const by = member.id
       const player = state.players[by]
       if (!player) throw new Error('no player of this member')
+      for (const { id, spectator } of ctx.members)
+        if (state.players[id]?.watches !== spectator)
+          state.wrong.push({ name: 'role_wrong', message: `${id} is a spectator: ${spectator}` })
       player.count += 1
       player.lastRef = ref
       player.chain = chainAfter(player.chain, op)
@@ -170,12 +179,15 @@ export const chaosRoom = (
       } else if (act === 'reserve' && durability !== 'none') {
         const count = Object.keys(state.reserved).length
         if (count < MOST_RESERVED && ctx.reserve(op, RESERVED_SECONDS)) state.reserved[op] = true
+      } else if (act === 'role') {
+        if (member.spectator) ctx.seat(member)
+        else ctx.unseat(member)
       }
       for (const key of [by, team]) writeSecret(state, key)
       state.deck = markOf('deck', state.total, [])
       if (ref % 4 === 0) ctx.emit('whisper', state.secrets[team]!, { layer: `team:${team}` })
-      for (const { id, connected } of ctx.members)
-        if (state.players[id]?.away === connected)
+      for (const { id, connected } of ctx.players)
+        if (id !== by && state.players[id]?.away === connected)
           state.wrong.push({
             name: 'presence_wrong',
             message: `${id} is away, but connected is ${connected}`,
@@ -187,8 +199,31 @@ export const chaosRoom = (
   })
 }
 
+/** A member gets a role. Its hook does not know what layers it had in its earlier role. */
+function enter(
+  state: ChaosState,
+  { id, connected }: Pick<Member, 'id' | 'connected'>,
+  watches: boolean,
+): void {
+  state.players[id] ??= { ...NEW_PLAYER, layers: [] }
+  const player = state.players[id]
+  player.watches = watches
+  player.away = !connected
+  writeSecret(state, id)
+}
+
+/** A member loses its role, and the layers that were shown to it. */
+function exit(state: ChaosState, id: string, watched: boolean): void {
+  const player = state.players[id]
+  if (player?.watches !== watched)
+    state.wrong.push({ name: 'role_wrong', message: `${id} has lost a role that it did not have` })
+  const teams = player?.layers.splice(0) ?? []
+  for (const team of teams) writeSecret(state, team)
+}
+
 function turnAway(state: ChaosState, id: string, away: boolean): void {
   const player = state.players[id]
+  if (player?.watches) state.wrong.push({ name: 'role_wrong', message: `a hook of players ran for ${id}` })
   if (player?.away === away)
     state.wrong.push({
       name: 'presence_wrong',
@@ -254,8 +289,10 @@ export type View = {
 export type Player = View & {
   /** Teams whose layers the member receives. */
   layers: string[]
-  /** True while the connection is lost. */
+  /** True while the connection of a player is lost. */
   away: boolean
+  /** True for a spectator. */
+  watches: boolean
 }
 
 /** Ways in which a room refuses an op: with `ctx.refuse`, or with an exception. */
@@ -271,7 +308,14 @@ export type AppliedOp = {
   readonly count: number
 }
 
-export const NEW_PLAYER: Readonly<Player> = { count: 0, lastRef: 0, chain: 0, layers: [], away: false }
+export const NEW_PLAYER: Readonly<Player> = {
+  count: 0,
+  lastRef: 0,
+  chain: 0,
+  layers: [],
+  away: false,
+  watches: false,
+}
 
 /** Returns the chain after an op: FNV-1a of the four bytes of the chain and the characters of the op. */
 export function chainAfter(chain: number, op: string): number {

@@ -19,6 +19,8 @@ export interface PlayerParts extends ClientParts {
   readonly note: (note: Note) => void
   /** True: follows a `move` to the node of its room. */
   readonly reroutes: boolean
+  /** True: joins as a spectator, and lists a position from before its join in some resumes. Only for `RawPlayer`. */
+  readonly watches: boolean
 }
 
 /** Dependencies of all kinds of clients. */

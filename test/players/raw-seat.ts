@@ -21,6 +21,7 @@ export class RawSeat {
   #lastRef = 0
   #askedAt = Number.NEGATIVE_INFINITY
   #view: View | undefined
+  #joinedAt = { epoch: 0, seq: 0 }
 
   constructor(joined: Received<'joined'>, { note, clock }: { note: (note: Note) => void; clock: Clock }) {
     this.#note = note
@@ -37,6 +38,11 @@ export class RawSeat {
 
   get member(): string {
     return this.#copy.memberId
+  }
+
+  /** Position of the first state. Epoch 0: there was none yet. */
+  get joinedAt(): { readonly epoch: number; readonly seq: number } {
+    return this.#joinedAt
   }
 
   get position(): ResumePosition {
@@ -80,6 +86,10 @@ export class RawSeat {
     const isWhole = frame.t === 'state.snapshot' || frame.t === 'state.resync'
     const applied = isWhole || copy.patches > patches
     this.#writeFrame(frame, applied)
+    const { epoch, seq: joinedSeq } = this.#joinedAt
+    if (isWhole && epoch === 0) this.#joinedAt = { epoch: frame.epoch, seq: frame.seq }
+    if (!isWhole && frame.epoch >= epoch && frame.seq < joinedSeq)
+      this.#write({ kind: 'early', t: frame.t, seq: frame.seq })
     if (isWhole || (applied && copy.faults.length === 0)) return undefined
     if (applied) return this.#resync('checksum', current)
     if (frame.t !== 'state.patch') {

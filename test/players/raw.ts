@@ -4,7 +4,7 @@ import { closeAdvice } from '../../shared/protocol/error-codes.ts'
 import type { End, Reply } from '../chaos/checker/history.ts'
 import { marksIn } from '../chaos/rooms.ts'
 import { decodeJson, encodeJson } from '../conformance/codecs.ts'
-import type { ClientMessage, Received, ServerMessage } from '../conformance/messages.ts'
+import type { ClientMessage, Received, ResumePosition, ServerMessage } from '../conformance/messages.ts'
 import { DEAF_MS, type Door, MOST_WAITING, type NewOp, Player, type PlayerParts } from './player.ts'
 import { RawSeat, type RoomFrame } from './raw-seat.ts'
 
@@ -12,6 +12,10 @@ const WELCOME_WITHIN_MS = 10_000
 const FIRST_BACKOFF_MS = 50
 const LONGEST_BACKOFF_MS = 1000
 const JOIN_AGAIN_MS = 250
+/** Time after which a spectator joins, so that the room has updates from before. */
+const WATCH_AFTER_MS = 2000
+/** Updates from before its join that a spectator asks for. */
+const EARLIER = 5
 /** A node that was disconnected from the store learns late that another node has a session. */
 const TAKEN_OVER_WITHIN_MS = 8000
 
@@ -27,8 +31,14 @@ export class RawPlayer extends Player {
   #session: { readonly id: string; readonly token: string } | undefined
   #seat: RawSeat | undefined
   #joinRequest = 0
+  readonly #begun: number
   #cancelJoin = () => {}
   #attempts = 0
+
+  constructor(parts: PlayerParts) {
+    super(parts)
+    this.#begun = parts.clock.monotonic()
+  }
 
   get answered(): boolean {
     return this.#online && this.#seat !== undefined && this.#seat.unacked.size === 0 && this.#seat.current
@@ -112,7 +122,7 @@ export class RawPlayer extends Player {
     if (this.#session) {
       const { id, token: resumeToken } = this.#session
       note({ kind: 'resuming', session: id })
-      const rooms = this.#seat ? [this.#seat.position] : []
+      const rooms = this.#seat ? [this.#position(this.#seat)] : []
       socket.send({
         t: 'hello',
         project_id: projectId,
@@ -123,6 +133,12 @@ export class RawPlayer extends Player {
     this.parts.clock.schedule(WELCOME_WITHIN_MS, () => {
       if (!this.#online || this.#socket !== socket) socket.terminate()
     })
+  }
+
+  /** Returns the position of a resume. A spectator tries to get updates from before its join, in one of two resumes. */
+  #position({ position, joinedAt: { epoch, seq } }: RawSeat): ResumePosition {
+    const { random, watches } = this.parts
+    return watches && random() < 0.5 ? { ...position, epoch, seq: Math.max(0, seq - EARLIER) } : position
   }
 
   /** Opens a connection to the node of its room. */
@@ -235,11 +251,21 @@ export class RawPlayer extends Player {
   }
 
   #join(): void {
-    const { roomType, key } = this.parts
+    const { clock, roomType, key, watches } = this.parts
     this.#cancelJoin()
     if (this.#seat || !this.#online) return
+    if (watches && clock.monotonic() < this.#begun + WATCH_AFTER_MS) {
+      this.#joinLater()
+      return
+    }
     this.#joinRequest += 1
-    this.#socket?.send({ t: 'join', request_id: this.#joinRequest, room_type: roomType, options: { key } })
+    this.#socket?.send({
+      t: 'join',
+      request_id: this.#joinRequest,
+      room_type: roomType,
+      options: { key },
+      ...(watches && { watch: true }),
+    })
   }
 
   #refused({ request_id: requestId, ref, code }: Received<'error'>): void {

@@ -396,6 +396,39 @@ export const FAULTS = {
     room: inChaosRooms(() => ({ onReconnect: undefined })),
     breaks: ['presence_wrong'],
   },
+  oblivious: {
+    what: 'A room does not learn that a member has become a spectator',
+    room: inChaosRooms(({ spectators }) => ({ spectators: { ...spectators!, onJoin: undefined } })),
+    breaks: ['role_wrong'],
+  },
+  nostalgic: {
+    what: 'A room shows the layers of players to a member that has become a spectator',
+    room: inChaosRooms(({ spectators }) => ({
+      spectators: {
+        ...spectators!,
+        onJoin: ((
+          state: object,
+          member: { id: string },
+          ctx: { show: (id: string, layer: string) => void },
+        ) => {
+          call(spectators!.onJoin, state, member, ctx)
+          for (const team of ['red', 'blue', 'green']) ctx.show(member.id, `team:${team}`)
+        }) as never,
+      },
+    })),
+    breaks: ['layer_leaked'],
+  },
+  historical: {
+    what: 'A connection delivers an update from before the join',
+    connection: once('state.patch', (patch) => [{ ...patch, seq: 0 }]),
+    breaks: ['seen_early'],
+  },
+  overfull: {
+    what: 'A room takes more players than its maxPlayers',
+    room: inType('chaos-lobby', () => ({ maxPlayers: 100 })),
+    players: { lobby: 6 },
+    breaks: ['seat_twice'],
+  },
   homing: {
     what: 'A node opens a room that another node runs, and no write is fenced',
     store: (store) => {

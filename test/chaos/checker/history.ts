@@ -333,6 +333,8 @@ export type ClientRecord = { readonly at: number; readonly client: string } & (
             readonly seq: number
             readonly actual: number | null
           }
+        /** A frame that is not a whole state, from before the join. */
+        | { readonly kind: 'early'; readonly t: FrameName; readonly seq: number }
         | { readonly kind: 'ack'; readonly ref: number }
         | { readonly kind: 'reply'; readonly ref: number; readonly reply: Reply }
         | { readonly kind: 'refused'; readonly ref: number; readonly code: string }
@@ -478,6 +480,8 @@ export const VIOLATIONS = {
   timer_lost: 'a timer never fired',
   task_twice: 'a task began or ended twice',
   task_lost: 'a task was lost and its room was not notified, or was notified more than once',
+  role_wrong: 'a room and the service differ in who plays and who watches',
+  seen_early: 'a client that lists a position from before its join received an update from before it',
   presence_wrong: 'a room counts a member as connected that is not, or the reverse',
   left_out: 'a client is in no room although everything works',
   no_owner: 'no node runs a room that has members',

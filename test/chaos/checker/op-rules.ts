@@ -417,6 +417,7 @@ export function checkFeatures(history: History, ownerships: Ownerships): Violati
     ...checkReplies(history, ownerships),
     ...checkMarks(history),
     ...checkLayers(history),
+    ...checkJoins(history),
     ...checkTasks(history, ownerships),
     ...history.end.owners.flatMap((owner) => checkBooks(history, owner)),
   ]
@@ -530,6 +531,14 @@ const isRight = ({ has, due }: HeldLayers): boolean => has.join() === due.join()
 const describe = ({ has, due }: HeldLayers): string =>
   `it has ${has.join(', ') || 'nothing'}, and should have ${due.join(', ') || 'nothing'}`
 
+/** What a member may see begins with its join. */
+const checkJoins = ({ clients }: History): Violation[] =>
+  clients.flatMap((record) => {
+    if (record.kind !== 'early') return []
+    const { at, client, room, member, t, seq } = record
+    return [{ name: 'seen_early', at, room, member, client, message: `it got ${t} of seq ${seq}` }]
+  })
+
 /** In a journal room, no task starts twice. */
 function checkTasks({ tasks, rooms }: History, ownerships: Ownerships): Violation[] {
   const exact = rooms.filter(
@@ -577,7 +586,7 @@ function checkBooks({ end, rooms }: History, { room, state }: History['end']['ow
     found.push({ name: 'task_lost', at, room, message })
   }
   for (const { room: of, member, client } of end.members)
-    if (of === room && players[member]?.away)
+    if (of === room && players[member]?.away && !players[member].watches)
       found.push({
         name: 'presence_wrong',
         at,

@@ -464,6 +464,13 @@ export const PLANTED: { [N in ViolationName]: (history: OpenHistory) => void } =
   task_lost: (history) => {
     books(history).tasks['ann/3'] = true
   },
+  role_wrong: (history) => {
+    books(history).wrong.push({ name: 'role_wrong', message: '' })
+  },
+  seen_early: (history) => {
+    const { at, client, room, member } = patches(history)[0]!
+    history.clients.push({ kind: 'early', at, client, room, member, t: 'state.patch', seq: 1 })
+  },
   presence_wrong: (history) => {
     books(history).players.mem_ann!.away = true
   },

@@ -185,6 +185,8 @@ export class Run {
         roomType: `chaos-${room.durability}`,
         key: room.key,
         reroutes: direct && i % sdkOneIn > 0,
+        // The first client of each room makes it.
+        watches: i >= this.#rooms.length && i % 4 === 0,
       }
       return i % sdkOneIn === sdkOneIn - 1 ? new SdkPlayer(parts) : new RawPlayer(parts)
     })
