@@ -1,4 +1,4 @@
-import { defineQueue, defineRoom, type Member } from 'roomful'
+import { defineQueue, defineRoom, type Member, type RoomContext } from 'roomful'
 import * as v from 'valibot'
 import { type Clock, sleep, systemClock } from '../../shared/clock.ts'
 
@@ -331,15 +331,20 @@ export type LobbyState = {
   phase: 'open' | 'closed'
   /** By member id, the player's sub. */
   seats: { [memberId: string]: string }
+  /** Spectators: by member id, the sub. */
+  watching: { [memberId: string]: string }
   /** By sub. */
   reserved: { [sub: string]: true }
   turns: number
   /** Hidden from all members: a mark without readers. */
   secret: string
-  wrong: { name: 'seat_twice'; message: string }[]
+  wrong: { name: 'seat_twice' | 'role_wrong'; message: string }[]
 }
 
-/** A room that players find by lists, codes and reservations. Its row contains everything that `listing.of` receives. */
+/**
+ * A room that players find by lists, codes and reservations. Its row contains everything that `listing.of` receives. Spectators get the places of
+ * players who leave.
+ */
 export const lobbyRoom = defineRoom({
   type: 'chaos-lobby',
   maxPlayers: LOBBY_SEATS,
@@ -347,7 +352,25 @@ export const lobbyRoom = defineRoom({
   // Empty rooms stay listed for 6 s, so that an owner can die and leave the row of an empty room.
   idleSeconds: 6,
   reconnectSeconds: 10,
-  create: (): LobbyState => ({ phase: 'open', seats: {}, reserved: {}, turns: 0, secret: '', wrong: [] }),
+  create: (): LobbyState => ({
+    phase: 'open',
+    seats: {},
+    watching: {},
+    reserved: {},
+    turns: 0,
+    secret: '',
+    wrong: [],
+  }),
+  spectators: {
+    max: 3,
+    onJoin(state, { id, sub }, ctx) {
+      state.watching[id] = sub ?? ''
+      count(state, ctx)
+    },
+    onLeave(state, { id }) {
+      delete state.watching[id]
+    },
+  },
   layers: { secret: null },
   listing: {
     data: v.object({ phase: v.string(), seen: v.string() }),
@@ -356,9 +379,9 @@ export const lobbyRoom = defineRoom({
   messages: {
     turn: {
       data: v.null(),
-      handle(state) {
+      handle(state, _input, ctx) {
         state.phase = state.phase === 'open' ? 'closed' : 'open'
-        count(state)
+        count(state, ctx)
       },
     },
     reserve: {
@@ -367,24 +390,36 @@ export const lobbyRoom = defineRoom({
       handle(state, { data: { sub } }, ctx) {
         const isMember = Object.values(state.seats).includes(sub)
         if (ctx.reserve(sub, RESERVED_SECONDS) && !isMember) state.reserved[sub] = true
-        count(state)
+        count(state, ctx)
         ctx.reply({ reserved: state.reserved[sub] === true })
       },
     },
   },
-  onJoin(state, { id, sub }) {
+  onJoin(state, { id, sub }, ctx) {
     delete state.reserved[sub ?? '']
     state.seats[id] = sub ?? ''
-    count(state)
+    count(state, ctx)
   },
-  onLeave(state, { id }) {
+  onLeave(state, { id }, ctx) {
     delete state.seats[id]
-    count(state)
+    count(state, ctx)
+    for (const { id: next } of ctx.spectators) if (ctx.seat(next)) break
   },
 })
 
-function count(state: LobbyState): void {
+/** Compares the state with the members of the room, and the number of places that are taken with that of all places. */
+function count(
+  state: LobbyState,
+  { players, spectators }: Pick<RoomContext, 'players' | 'spectators'>,
+): void {
   state.turns += 1
+  const [plays, watches] = [players.map(({ id }) => id), spectators.map(({ id }) => id)]
+  const isRight = plays.every((id) => id in state.seats) && watches.every((id) => id in state.watching)
+  if ((!isRight || plays.length > LOBBY_SEATS) && state.wrong.length === 0)
+    state.wrong.push({
+      name: 'role_wrong',
+      message: `${plays.join(', ')} play and ${watches.join(', ')} watch, and the state has ${JSON.stringify(state)}`,
+    })
   state.secret = `§lobby#${state.turns}()§`
   const [seats, reserved] = [Object.values(state.seats), Object.keys(state.reserved)]
   if (seats.length + reserved.length <= LOBBY_SEATS || state.wrong.length > 0) return

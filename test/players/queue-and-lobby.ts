@@ -399,10 +399,14 @@ export class LobbyPlayer extends Actor<LobbyClient, LobbyPlayerParts> {
       const join = () => client.join('chaos-lobby', { key }, { create: false })
       await this.#find('reservation', join, invitation)
     } else if (this.#room) await this.#play(this.#room, draw)
-    else if (draw < 0.3 && board.codes.length > 0) {
+    else if (draw < 0.25 && this.#rows.length > 0) {
+      const { room } = this.#rows[Math.floor(random() * this.#rows.length)]!
+      const key = room.slice(room.indexOf(':') + 1)
+      await this.#find('watch', () => client.join('chaos-lobby', { key }, { watch: true }))
+    } else if (draw < 0.45 && board.codes.length > 0) {
       const shared = board.codes[Math.floor(random() * board.codes.length)]!
       await this.#find('code', () => client.joinByCode<Lobby>(shared.code!), shared)
-    } else if (draw < 0.45) await this.#find('create', () => client.create('chaos-lobby', {}))
+    } else if (draw < 0.55) await this.#find('create', () => client.create('chaos-lobby', {}))
     else await this.#find('joinOrCreate', () => client.joinOrCreate('chaos-lobby', {}))
   }
 
@@ -410,6 +414,8 @@ export class LobbyPlayer extends Actor<LobbyClient, LobbyPlayerParts> {
     const { board, name, random, clock } = this.parts
     if (room.status !== 'joined') return
     if (draw < 0.25) await this.#leave()
+    // Until the room makes it a player, a spectator sends nothing.
+    else if (room.spectator) return
     else if (draw < 0.5) {
       const others = board.subs.filter((other) => other !== name)
       const sub = others[Math.floor(random() * others.length)]!
@@ -434,6 +440,11 @@ export class LobbyPlayer extends Actor<LobbyClient, LobbyPlayerParts> {
         if (this.#room === room) this.#room = undefined
       })
       note({ kind: 'found', by, room: room.id, code: room.code, ...because })
+      let watches = room.spectator
+      room.onMembersChange(() => {
+        if (watches && !room.spectator) note({ kind: 'found', by: 'watch', room: room.id, code: room.code })
+        watches = room.spectator
+      })
     } catch (error) {
       if (!(error instanceof RoomfulError)) throw error
       note({ kind: 'not_found', by, error: error.code, ...because })

@@ -62,7 +62,8 @@ export interface ListedRow {
 }
 
 /** Means by which a player finds a room. */
-export type FoundBy = 'joinOrCreate' | 'create' | 'code' | 'reservation'
+/** `watch`: as a spectator, and again when the room has made it a player. */
+export type FoundBy = 'joinOrCreate' | 'create' | 'code' | 'reservation' | 'watch'
 
 /** One observation of a lobby player. */
 export type LobbyRecord = {

@@ -62,9 +62,27 @@ export interface SystemControl {
 export type OwnedRoom = End['owners'][number] & Pick<LobbyRoom, 'players' | 'reserved'>
 
 export const ownedRoom = (
-  { room_id: room, epoch, seq, checksum, state = null, member_count: players, reservations }: RoomDescription,
+  {
+    room_id: room,
+    epoch,
+    seq,
+    checksum,
+    state = null,
+    member_count: members,
+    spectator_count: spectators,
+    reservations,
+  }: RoomDescription,
   node: string,
-): OwnedRoom => ({ room, node, epoch, seq, checksum, state, players, reserved: reservations.length })
+): OwnedRoom => ({
+  room,
+  node,
+  epoch,
+  seq,
+  checksum,
+  state,
+  players: members - spectators,
+  reserved: reservations.length,
+})
 
 export type SystemHistory = Pick<History, 'store' | 'sessions' | 'tasks' | 'late'> & {
   readonly stalls: readonly Fault[]
