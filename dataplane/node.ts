@@ -287,7 +287,18 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
   const { postNotice: post = webhookPost } = options
   const { projectShare } = config
   const isAlive = async (owner: string) => (await ownership.nodes.judge(owner)) === 'alive'
-  const noticeEnvironment = { store, clock, random, log, metrics, post, projectShare, nodeId, isAlive }
+  const noticeEnvironment = {
+    store,
+    clock,
+    clockOffset,
+    random,
+    log,
+    metrics,
+    post,
+    projectShare,
+    nodeId,
+    isAlive,
+  }
   const deadLetters = new DeadLetters(noticeEnvironment)
   const delivery = new NoticeDelivery(noticeEnvironment, deadLetters)
   const host: RoomHost = new RoomHost({

@@ -134,6 +134,13 @@ async function setup() {
 
 const always = (): boolean => true
 
+/** A clock that is ahead of the clock of the store. */
+const ahead = (clock: FakeClock, ms: number): Clock => ({
+  now: () => clock.now() + ms,
+  monotonic: () => clock.monotonic(),
+  schedule: (delayMs, run) => clock.schedule(delayMs, run),
+})
+
 const silent = pino({ level: 'silent' })
 
 function environmentOf(
@@ -146,6 +153,7 @@ function environmentOf(
   return {
     store,
     clock,
+    clockOffset: { ms: 0 },
     random: new SeededRandom(3),
     log: silent,
     metrics,
@@ -532,12 +540,7 @@ describe('NoticeDelivery of rooms of this node', () => {
     'delivers at once what a room leaves when it ends here, if the clock of the node is %d ms ahead',
     async (aheadMs) => {
       const { backend, claim, clock, deadLetters, environment, fences, store } = await setup()
-      const ahead: Clock = {
-        now: () => clock.now() + aheadMs,
-        monotonic: () => clock.monotonic(),
-        schedule: (delayMs, run) => clock.schedule(delayMs, run),
-      }
-      const { delivery } = nodeOf({ ...environment, clock: ahead }, deadLetters)
+      const { delivery } = nodeOf({ ...environment, clock: ahead(clock, aheadMs) }, deadLetters)
       const queue = delivery.open(ROOM, await claim(ROOM), always)
       queue.end()
       await queue.announce(fences.get(ROOM)!)
@@ -636,6 +639,14 @@ describe('NoticeDelivery of rooms without an owner', () => {
     for (let i = 0; i < 3; i++) node()
     await soon(async () => expect(await pending(store)).toBe(0))
     expect([backend.ids, backend.mostOpen]).toEqual([ids, 1])
+  })
+
+  it('is tried again after at most 5 minutes by a node whose clock is an hour ahead of the store’s', async () => {
+    const { backend, clock, deadLetters, environment, left } = await setup()
+    backend.answers.push(500)
+    await left(ROOM, 'a')
+    nodeOf({ ...environment, clock: ahead(clock, HOUR_MS), clockOffset: { ms: HOUR_MS } }, deadLetters)
+    await passed(clock, () => backend.ids.length === 2, 310_000)
   })
 
   it('leaves a room to its owner, and to the other nodes if that dies', async () => {

@@ -300,14 +300,14 @@ export class NoticeDelivery {
     return queue !== undefined
   }
 
-  /** Another node may take the room, also if the clock of this node is ahead. */
+  /** Another node may take the room, also if the clock of this node has just been set. */
   #setDueNow(room: string, fence: Fence): Promise<void> {
     return this.#env.store.notices.set(room, fence, 0)
   }
 
   async #setDue(room: string, fence: Fence, delayMs: number): Promise<void> {
-    const { clock, store } = this.#env
-    await store.notices.set(room, fence, Math.floor(clock.now() + delayMs))
+    const { clock, clockOffset, store } = this.#env
+    await store.notices.set(room, fence, Math.floor(clock.now() - clockOffset.ms + delayMs))
   }
 
   get #oldestMs(): number {

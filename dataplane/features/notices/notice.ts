@@ -100,6 +100,8 @@ export interface NoticeEnvironment {
   /** Resolves to true if another node is alive, as far as this node can tell. */
   readonly isAlive: (nodeId: string) => Promise<boolean>
   readonly clock: Clock
+  /** `ms`: milliseconds by which the clock is ahead of the store's. Negative: it is behind. */
+  readonly clockOffset: { readonly ms: number }
   readonly random: Random
   readonly log: Logger
   readonly metrics: Metrics<typeof NOTICE_METRICS>
