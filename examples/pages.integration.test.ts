@@ -530,6 +530,9 @@ describe('the pages', () => {
     const statusOf = (path: string) => closed.evaluate(async (path) => (await fetch(path)).status, path)
     for (const path of ['/arena/page.js', '/api/cluster'])
       expect([path, await statusOf(path)]).toEqual([path, 403])
+    // Into the same tab.
+    await closed.goto(lanUrl)
+    await shows(closed, 'h1', 'Games')
     await stranger.close()
   })
 

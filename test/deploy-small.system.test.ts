@@ -203,6 +203,8 @@ describe('docs/deploy-small.md', () => {
       const you = await page.textContent('#players li:has-text("(you)")')
       const points = /: (\d)/.exec(you!)![1]
       await expect.poll(() => page.textContent('#coins')).toBe(`Coins: ${points}`)
+      // The error while the backend was away is no longer shown.
+      await expect.poll(() => page.textContent('#status')).toBe('')
     }
   })
 

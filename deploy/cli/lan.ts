@@ -218,8 +218,12 @@ const doorPage = (detail: string): string => `<!doctype html>
 <title>roomful dev</title>
 <style>p { max-width: 26rem; margin: 20vh auto; padding: 0 1rem; font: 18px/1.5 system-ui }</style>
 <script>
-const [, secret] = /#lan=([\\w-]+)/.exec(location.hash) ?? []
-if (secret) {
+// The event: the tab shows this page, and the new address is entered there.
+addEventListener('hashchange', enter)
+enter()
+function enter() {
+  const [, secret] = /#lan=([\\w-]+)/.exec(location.hash) ?? []
+  if (!secret) return
   document.cookie = '${LAN_COOKIE}=' + secret + '; path=/; samesite=strict'
   location.replace(location.pathname + location.search)
 }

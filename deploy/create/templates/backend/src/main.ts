@@ -119,7 +119,7 @@ function play(room: Room<typeof quiz>): void {
     const leftMs = (question?.endsAt ?? 0) - client.serverTime()
     find<HTMLProgressElement>('time').value = Math.max(0, leftMs / 1000)
     // The room reports the points to the backend, which may be away for a moment.
-    if (phase === 'over') showCoins().catch(fail)
+    if (phase === 'over') showCoins().then(() => tell(''), fail)
   }, 500)
   find('start').onclick = () => room.send('start').catch(fail)
   find('leave').onclick = () => room.leave()
