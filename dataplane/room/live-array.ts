@@ -106,6 +106,7 @@ export class LiveArray extends Live {
     const known = this.#moved.length
     this.#moveFrom(at)
     this.parent?.touch(this)
+    for (let i = at; i < at + remove; i++) this.willReplace(this.target[i])
     const removed = this.#exchange(at, remove, inserted)
     this.tree.log('spliced', this, at, { removed, inserted: inserted.length, known } satisfies Spliced)
     return removed
@@ -292,6 +293,7 @@ export class LiveArray extends Live {
 
   /** Replaces an element. Undefined: a hole. */
   #change(index: number, before: Before, after: Before): void {
+    this.willReplace(before)
     this.tree.log('written', this, index, before)
     // A hole has a mark already.
     if (before !== undefined && this.flushed !== undefined && index < this.#still) this.#mark(index, before)
@@ -347,7 +349,8 @@ export class LiveArray extends Live {
     for (const slot of inserted) {
       bytes += bytesOf(slot)
       if (slot === undefined) this.holes++
-      else if (typeof slot === 'object' && slot !== null) slot.parent = this
+      // A part of the array that has replaced this one stays there.
+      else if (typeof slot === 'object' && slot !== null) slot.parent ??= this
     }
     this.grow(bytes)
     return removed

@@ -104,6 +104,14 @@ export abstract class Live {
     for (let { parent } = this; parent; parent = parent.parent) parent.bytes += bytes
   }
 
+  /**
+   * The entry that holds `slot` will be written. Logs the parent of `slot` if it is another container, which has replaced this one and kept
+   * the part. An undo of the write gives the part to this container.
+   */
+  protected willReplace(slot: Before): void {
+    if (isContainer(slot) && slot.parent !== this) this.tree.log('linked', slot, slot.key, slot.parent)
+  }
+
   /** Adds an entry to a container that is being built. */
   abstract add(slot: Slot, key: string | number): void
 
@@ -183,6 +191,7 @@ export class LiveObject extends Live {
     this.tree.requireOpen()
     const before = this.own(key as string)
     if (before === undefined) return true
+    this.willReplace(before)
     this.tree.log('written', this, key as string, before)
     this.#mark(key as string, before)
     this.#exchange(key as string, before, DELETED)
@@ -222,6 +231,7 @@ export class LiveObject extends Live {
       this.tree.log('ordered', this, key, Object.keys(this.target))
       delete this.target[key]
     }
+    this.willReplace(before)
     this.tree.log('written', this, key, before)
     this.#mark(key, before)
     this.#exchange(key, before, slot)

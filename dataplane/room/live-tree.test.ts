@@ -493,6 +493,58 @@ describe('a hole in an array', () => {
 const cyclic: { self?: object } = {}
 cyclic.self = cyclic
 
+describe('an array or object that was replaced', () => {
+  const change = (state: Game) => {
+    state.deck.at(-1)!.x = 9
+    state.players.ann.x = 9
+  }
+  const replace = (state: Game): Game => {
+    const { deck, players } = state
+    state.deck = deck.slice(1)
+    state.players = { ...players }
+    return { ...state, deck, players }
+  }
+  const flushedAfter = ({ tree }: { tree: LiveTree }): Json => {
+    tree.flush()
+    change(tree.begin() as Game)
+    tree.commit()
+    tree.flush()
+    return tree.flushed
+  }
+  /** A game whose parts were replaced, after another turn that has used the earlier parts and failed. */
+  const undone = (turn: (old: Game, state: Game) => unknown) => {
+    let old = {} as Game
+    const { tree } = played((state) => {
+      old = replace(state)
+    })
+    turn(old, tree.begin() as Game)
+    tree.undo()
+    return { tree }
+  }
+  const expected = (): Game => {
+    const state = game()
+    state.deck.shift()
+    change(state)
+    return state
+  }
+
+  it.each<[how: string, write: (old: Game) => unknown]>([
+    ['reversed', ({ deck }) => deck.reverse()],
+    ['sorted', ({ deck }) => deck.sort((a, b) => b.x - a.x)],
+    ['moved in itself', ({ deck }) => deck.copyWithin(0, 1)],
+    ['emptied', ({ deck }) => deck.splice(0)],
+    ['overwritten', ({ deck, players }) => Object.assign(players, { ann: 1 }) && deck.fill({ x: 0 })],
+  ])('does not take back the parts that its successor kept, when it is %s', (_, write) => {
+    expect(flushedAfter(played((state) => write(replace(state))))).toEqual(expected())
+    expect(flushedAfter(undone((old) => write(old)))).toEqual(expected())
+  })
+
+  it('does not take back a part that its successor lost in a turn that fails', () => {
+    const turn = (old: Game, state: Game) => state.deck.pop() && old.deck.reverse()
+    expect(flushedAfter(undone(turn))).toEqual(expected())
+  })
+})
+
 describe('a flush', () => {
   it('omits writes to a view of a removed object, and contains all others', () => {
     const tree = new LiveTree({ a: { x: 0, y: 0 }, b: { x: 0, y: 0 } })
