@@ -334,8 +334,9 @@ export class Turns {
     reason?: DepartureReason,
   ): void {
     const { log, memberships } = this.#room
-    const { id, sub } = member
-    log.debug({ member_id: id, ...(sub !== null && { sub }), reason, members: memberships.size }, what)
+    const { id, sub, spectator } = member
+    const about = { member_id: id, ...(sub !== null && { sub }), ...(spectator && { spectator }), reason }
+    log.debug({ ...about, players: memberships.playerCount }, what)
   }
 
   tick(): void {

@@ -29,9 +29,11 @@ describe('TerminalLog', () => {
   it('shows one line per player, failure, reload, line of room logic and warning, without JSON', () => {
     const { terminal, log, room, lines } = shown()
     terminal.begin('table\n')
-    room.debug({ member_id: 'mem_1', sub: 'ada', members: 1 }, 'member joined')
-    room.debug({ member_id: 'mem_2', members: 2 }, 'member joined')
-    room.debug({ member_id: 'mem_1', sub: 'ada', reason: 'kicked', members: 1 }, 'member left')
+    room.debug({ member_id: 'mem_1', sub: 'ada', players: 1 }, 'member joined')
+    room.debug({ member_id: 'mem_2', players: 2 }, 'member joined')
+    room.debug({ member_id: 'mem_3', sub: 'eve', spectator: true, players: 2 }, 'member joined')
+    room.debug({ member_id: 'mem_3', sub: 'eve', players: 3 }, 'member seated')
+    room.debug({ member_id: 'mem_1', sub: 'ada', reason: 'kicked', players: 1 }, 'member left')
     const error = new TypeError('x is undefined')
     const file = `file://${process.cwd()}/rooms/board.ts?tsx-namespace=1`
     error.stack = `TypeError: x\n    at f (${process.cwd()}/node_modules/valibot/a.js:1:2)\n    at emit (${process.cwd()}/dataplane/room/handler-context.ts:9:5)\n    at Object.handle (${file}:23:5)`
@@ -43,6 +45,8 @@ describe('TerminalLog', () => {
       'table',
       'ada joined board:default, 1 player',
       'player mem_2 joined board:default, 2 players',
+      'eve watches board:default, 2 players',
+      'eve plays in board:default, 3 players',
       'ada left board:default (kicked), 1 player',
       'board:default: messages.dot.handle failed: TypeError: x is undefined (rooms/board.ts:23)',
       'rooms/board.ts reloaded',

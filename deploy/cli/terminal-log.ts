@@ -13,7 +13,8 @@ interface Entry {
   readonly reason?: string
   readonly sub?: string
   readonly member_id?: string
-  readonly members?: number
+  readonly spectator?: boolean
+  readonly players?: number
   /** Reason why the room has left this node. */
   readonly end?: string
   /** Failed handler. */
@@ -27,7 +28,10 @@ interface Entry {
 
 /** Log lines that a developer sees in another form, or does not need (undefined), by their text. */
 const SHOWN: Readonly<Record<string, (entry: Entry) => string | undefined>> = {
-  'member joined': (entry) => `${playerOf(entry)} joined ${entry.room_id}, ${playersOf(entry)}`,
+  'member joined': (entry) =>
+    `${playerOf(entry)} ${entry.spectator ? 'watches' : 'joined'} ${entry.room_id}, ${playersOf(entry)}`,
+  'member seated': (entry) => `${playerOf(entry)} plays in ${entry.room_id}, ${playersOf(entry)}`,
+  'member unseated': (entry) => `${playerOf(entry)} watches ${entry.room_id}, ${playersOf(entry)}`,
   'member left': (entry) =>
     `${playerOf(entry)} left ${entry.room_id}${entry.reason === 'left' ? '' : ` (${entry.reason})`}, ${playersOf(entry)}`,
   'room ended': (entry) => (entry.end === 'disposed' ? `${entry.room_id} ended` : undefined),
@@ -40,7 +44,7 @@ const SHOWN: Readonly<Record<string, (entry: Entry) => string | undefined>> = {
 }
 
 const playerOf = ({ sub, member_id: memberId }: Entry): string => sub ?? `player ${memberId}`
-const playersOf = ({ members }: Entry): string => (members === 1 ? '1 player' : `${members} players`)
+const playersOf = ({ players }: Entry): string => (players === 1 ? '1 player' : `${players} players`)
 const pathOf = (file: string): string => relative('', file) || file
 
 /** Fields that a developer does not need, or that the line shows in another form. */
