@@ -498,7 +498,7 @@ export const partyOf = (ticket: string): string | undefined => {
   return party === '0' ? undefined : party
 }
 
-/** Numbers of the tickets that the room of their match refuses. Fewer than the queue allows, so that no player has to wait. */
+/** Numbers of the tickets that the room of their match refuses. A player that has missed a refusal requests the same ticket again. */
 const REFUSED = [3, 7]
 export const isRefused = (ticket: string): boolean => REFUSED.includes(numberOf(ticket))
 const numberOf = (ticket: string): number => Number(ticket.split('/')[1])

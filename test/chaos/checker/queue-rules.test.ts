@@ -133,6 +133,12 @@ describe('A ticket without a match', () => {
     expect(broken(ended('party_timeout'), early)).toEqual([])
   })
 
+  it('is not lost if matches have refused its player three times', () => {
+    const asked = (history: OpenHistory) => note(history, 60_000, { kind: 'asked', ticket: 'gil/3/0' })
+    expect(broken(ended('ticket_refused'), asked, asked)).toEqual(['ticket_lost'])
+    expect(broken(ended('ticket_refused'), asked, asked, asked)).toEqual([])
+  })
+
   it('is lost if it waits and fits others, or if only its player or only the queue has it', () => {
     expect(broken((history) => moreWait(history, ['kai/1/0']))).toEqual([])
     expect(broken((history) => moreWait(history, ['kai/1/7', 'lea/1/7']))).toEqual(['ticket_lost'])

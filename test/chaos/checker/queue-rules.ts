@@ -18,6 +18,8 @@ const RESERVED_MS = 30_000
 const AWAY_MS = 8000
 /** Less than the time in which a party has to be complete. */
 const PARTY_MS = 55_000
+/** Refusals by matches after which the queue refuses a player. */
+const REFUSALS = 3
 
 /** A ticket waits until it is cancelled or has one match. Its player is notified of the match when the seat is reserved. */
 export function checkQueue(history: History, ownerships: Ownerships): Violation[] {
@@ -159,6 +161,10 @@ function ended(record: Of<'ended'>, { records }: Queue, matches: Matches): Viola
   if (code === 'cancelled') return lost(cancelled)
   if (code === 'join_refused') return lost(isRefused(ticket))
   if (code === 'party_refused') return lost(partyOf(ticket) !== undefined)
+  if (code === 'ticket_refused') {
+    const asked = before.filter((other) => other.kind === 'asked' && isRefused(other.ticket))
+    return lost(asked.length >= REFUSALS)
+  }
   if (code === 'match_failed' || code === 'gave_up') return lost(false)
   if (code === 'party_timeout') {
     const asked = before.find((other) => other.kind === 'asked' && other.ticket === ticket)

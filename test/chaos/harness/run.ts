@@ -61,8 +61,11 @@ const ANSWERED_WITHIN_MS = 25_000
 /** The notices of a killed node's room are delivered after 20 s, and then after a backoff. */
 const BACKENDS_WITHIN_MS = 45_000
 const UNFENCED_WITHIN_MS = 4000
-/** A queue cancels a match whose room is lost after 20 s, and keeps its tickets apart for 30 s. */
-const EQUAL_WITHIN_MS = 60_000
+/**
+ * A queue cancels a match whose room is lost after 20 s, and keeps its tickets apart for 30 s. A party may be incomplete for 60 s, and a player
+ * with three refusals waits for 60 s.
+ */
+const EQUAL_WITHIN_MS = 150_000
 const LOOK_MS = 50
 /** A room with durability `snapshot` is saved at least once a second. */
 const SAVED_WITHIN_MS = 1500
