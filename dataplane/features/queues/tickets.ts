@@ -466,9 +466,14 @@ class Separations {
 
   /** True if a ticket of one unit and a ticket of the other were in the same match. */
   separate(one: Unit<unknown>, other: Unit<unknown>, now: number): boolean {
-    if (this.#of.size === 0) return false
+    // Called for each comparison of a search, and few tickets have had such a match.
+    if (!this.#has(one) || !this.#has(other)) return false
     const matches = new Set(this.#matchesOf(one, now))
-    return matches.size > 0 && this.#matchesOf(other, now).some((match) => matches.has(match))
+    return this.#matchesOf(other, now).some((match) => matches.has(match))
+  }
+
+  #has({ tickets }: Unit<unknown>): boolean {
+    return this.#of.size > 0 && tickets.some(({ id }) => this.#of.has(id))
   }
 
   #matchesOf({ tickets }: Unit<unknown>, now: number): number[] {
