@@ -208,16 +208,14 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
   if (sharing) registry.setDefaultLabels({ worker: sharing.worker })
   const metrics = nodeMetrics(registry, roomTypes)
   const { unhandled } = processMetrics(registry, log)
-  const clockOffset = new ClockOffset({ store, clock, log })
-  const dataWatch = new StoreDataWatch({ store, key: '{nodes}:data', clock, random, log })
+  /** What most parts of the node need. */
+  const common = { nodeId, store, clock, random, log, metrics, tracer }
+  const clockOffset = new ClockOffset(common)
+  const dataWatch = new StoreDataWatch({ ...common, key: '{nodes}:data' })
   storeMetrics(registry, store, { clockOffset, dataWatch })
   const codecs = [new JsonCodec(), new MsgpackCodec()] as const
-  const load = new LoadMeter({
-    clock: options.loadClock ?? clock,
-    metrics,
-    log,
-    waitedMs: () => host.waitedMs,
-  })
+  const loadClock = options.loadClock ?? clock
+  const load = new LoadMeter({ ...common, clock: loadClock, waitedMs: () => host.waitedMs })
   const startedAt = timestamp(clock.now())
   const recordTtlMs = config.roomOrphanTtl * 1000
   metrics.draining.read(() => Number(ownership.self.draining))
@@ -227,24 +225,11 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
   metrics.maxRooms.set(config.maxRooms)
   let addresses: Partial<NodeFigures> = {}
 
-  const links = new NodeLinks({
-    nodeId,
-    bus: store.bus,
-    defer: setImmediate,
-    clock,
-    log,
-    metrics,
-  })
+  const links = new NodeLinks({ ...common, bus: store.bus, defer: setImmediate })
   const roomPlaces = { max: config.maxRooms, share: config.projectShare }
   const cluster: ClusterEnvironment = {
-    nodeId,
-    store,
+    ...common,
     links,
-    clock,
-    random,
-    log,
-    metrics,
-    tracer,
     leaseMs: config.nodeLeaseMs,
     recordTtlMs,
     quota: {
@@ -273,13 +258,10 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
   }
   const ownership = new Ownership(cluster)
   const suspects = new Suspects({
-    store,
-    clock,
+    ...common,
     hashes: (roomType) => host.types.get(roomType)?.codeHash,
     turnLimitMs: config.turnLimitMs ?? defaultTurnLimit(config.nodeLeaseMs),
     limitAllMs: options.cutOffMs,
-    log,
-    metrics,
   })
   const { notifyUrl, notifySecret = [] } = config
   const webhookPost =
@@ -287,34 +269,18 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
   const { postNotice: post = webhookPost } = options
   const { projectShare } = config
   const isAlive = async (owner: string) => (await ownership.nodes.judge(owner)) === 'alive'
-  const noticeEnvironment = {
-    store,
-    clock,
-    clockOffset,
-    random,
-    log,
-    metrics,
-    post,
-    projectShare,
-    nodeId,
-    isAlive,
-  }
+  const noticeEnvironment = { ...common, clockOffset, post, projectShare, isAlive }
   const deadLetters = new DeadLetters(noticeEnvironment)
   const delivery = new NoticeDelivery(noticeEnvironment, deadLetters)
   const host: RoomHost = new RoomHost({
+    ...common,
     suspects,
-    nodeId,
     rooms: options.rooms,
     codecs,
     records: store.rooms,
     wakeups: store.wakeups,
     notices: (room, mayAct) => new RoomNotices(room, mayAct, { clock, random, notices: delivery }),
     features: (needs) => [new ListedRooms(needs, metrics, store), new SavedRooms(needs, metrics)],
-    clock,
-    random,
-    log,
-    metrics,
-    tracer,
     cluster: ownership,
     load,
     ...(options.turns && { turns: options.turns }),
@@ -344,12 +310,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
   forbidCalls({ process, childProcess, crypto, atomics: Atomics }, () => host.code.current !== undefined)
   metrics.nodeInfo.set({ node_id: name, ...build, rooms_hash: roomsHash(host.types.all) }, 1)
   const lists: DirectoryEnvironment & PlacingEnvironment = {
-    nodeId,
-    store,
-    clock,
-    random,
-    log,
-    metrics,
+    ...common,
     maxRowsPerQuery: config.maxRowsPerQuery,
     // An unknown node is dead, or its lease has not been read yet. `nodes.isGone` counts it as alive while the store returns.
     isGone: (other) => other !== nodeId && ownership.nodes.get(other) === undefined,
@@ -362,9 +323,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
   const directory = new Directory(lists)
   const placing = new ClusterPlacing(lists, directory)
   const finding = new Finding({
-    clock,
-    log,
-    metrics,
+    ...common,
     records: store.records,
     options: config,
     directory,
@@ -375,10 +334,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     },
   })
   const gateway: Gateway = new Gateway({
-    nodeId,
-    clock,
-    random,
-    log,
+    ...common,
     codecs,
     askKeyStatus: askUnlessLost(options.askKeyStatus ?? askControl(config, CONTROL_TIMEOUT_MS), () =>
       dataWatch.checkLost(),
@@ -389,8 +345,6 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     finding,
     matchType: (roomType) => host.types.get(roomType)?.matches?.room,
     records: store.records,
-    metrics,
-    tracer,
     ...(options.answer && { answer: options.answer }),
     ...(options.maxConnections !== undefined && { maxConnections: options.maxConnections }),
     options: config,
