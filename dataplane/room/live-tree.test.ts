@@ -104,6 +104,7 @@ class Turn {
         if (now !== undefined) at[key] = now
         break
       case 3:
+        if (isContainer(now)) this.#held.push(now)
         if (Array.isArray(now)) assign(now.filter(() => this.#below(3) > 0))
         else if (isContainer(now)) assign({ ...now, [this.#key()]: this.#new() })
         break
