@@ -455,6 +455,21 @@ describe('the pages', () => {
     await shows(ada, '#blank', 'An empty board')
   })
 
+  test('in the playground a player watches a room, and takes a place by a message', async () => {
+    const page = await player('/playground#tictactoe')
+    await page.getByRole('button', { name: 'Join as alice' }).click()
+    await page.getByLabel('watch').check()
+    await page.getByRole('button', { name: 'Join as bob' }).click()
+    await page.getByRole('button', { name: 'bob', exact: true }).click()
+    const bob = page.getByRole('region', { name: 'bob' })
+    await bob.getByText('1 watching').waitFor()
+    await bob.getByLabel('message').selectOption('sit')
+    await bob.getByRole('button', { name: 'Send' }).click()
+    await bob.locator('.log', { hasText: 'seated' }).waitFor()
+    expect(await bob.getByText('watches').count()).toBe(0)
+    await page.close()
+  })
+
   test('in the playground two players use a room by hand on a phone: forms, state, log with seq, a cut connection, and a listed room', async () => {
     const page = await player('/playground', phone)
     /** Returns the pane of a player, after a click on its tab. */
