@@ -170,6 +170,21 @@ describe('defineRoom', () => {
     ['a handler without tick', { onTick: () => {} }, /onTick needs tick/],
     ['a durability there is not', { durability: 'disk' }, /durability is "disk"; it must be journal/],
     ['no seats', { maxPlayers: 0 }, /maxPlayers is 0/],
+    [
+      'spectators without a number',
+      { spectators: {} },
+      /spectators.max is undefined; it must be a whole number/,
+    ],
+    [
+      'too many spectators whom all members see',
+      { spectators: { max: 51, visible: true } },
+      /spectators.max is 51 with visible: true; it must be at most 50/,
+    ],
+    [
+      'a message of spectators in a room type without them',
+      { messages: { a: { spectators: true } }, onMessage: () => {} },
+      /messages.a.spectators is true, but the room type has no spectators/,
+    ],
     ['negative idleness', { idleSeconds: -3 }, /idleSeconds is -3/],
     [
       'sleep without end',

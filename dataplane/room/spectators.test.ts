@@ -326,6 +326,21 @@ describe('ctx.seat', () => {
     ])
   })
 
+  it('may be called in the hook of the join: the others see a player join, and no change of a role', async () => {
+    const hook = (name: string, member: Member, ctx: RoomContext) => {
+      if (name === 'watches') ctx.seat(member)
+    }
+    const { bench, ann, cem } = await room({ maxPlayers: 3, hook })
+    expect([ann.heard.slice(-1), ids(ann), ids(cem)]).toEqual([
+      ['+cem'],
+      ['ann', 'bob', 'cem'],
+      ['ann', 'bob', 'cem'],
+    ])
+    const heir = bench.successor([ann, cem])
+    await heir.resume('quiz', cem, 1)
+    expect([roles(heir).cem, faults(heir)]).toEqual(['plays', []])
+  })
+
   it('throws for a second change of one member in a turn, and after 100 changes', async () => {
     const twice = (name: string, member: Member, ctx: RoomContext) => {
       if (name === 'onJoin' && ctx.players.length > 2) ctx.unseat(member)
@@ -477,5 +492,25 @@ describe('visible spectators', () => {
     bench.leave('quiz', 'bob')
     await bench.untilIdle()
     expect([role(ann), faults(bench)]).toEqual([{ ann: false, cem: false }, []])
+  })
+
+  it('are there with a whole state after a deployment that makes them visible', async () => {
+    const { bench, ann } = await room()
+    ann.seq--
+    const next = new RoomBench([quiz({ visible: true })], {
+      clock: bench.clock,
+      store: bench.store.store,
+      nodeId: 'node_b',
+    })
+    next.members.set('ann', ann)
+    expect((await next.resume('quiz', ann, 1)).resumed).toBe(false)
+    expect(ids(ann)).toEqual(['ann', 'bob', 'cem'])
+  })
+
+  it('cannot become visible in a running room, whose members know whom they see', async () => {
+    const { bench } = await room()
+    const running = bench.host.rooms.running[0]!
+    expect(running.redefine(quiz({ visible: true }))).toMatch(/spectators.visible of quiz:a is another now/)
+    expect(running.redefine(quiz({ max: 7 }))).toBeUndefined()
   })
 })
