@@ -118,6 +118,26 @@ describe('a room that cannot act', () => {
     expect(bench.sentOf('resend')).toHaveLength(1)
   })
 
+  it('drops unreliable messages that do not fit, and refuses them once a second to each client', async () => {
+    const bench = new RoomBench([counting('journal')], { limits: { waitingMessages: 2 } })
+    const members = [await bench.join('counter', 'ann'), await bench.join('counter', 'bob')]
+    bench.mayAct = false
+    const refusals: number[][] = []
+    for (const waitMs of [0, 990, 10]) {
+      await bench.advance(waitMs)
+      for (let n = 0; n < 10; n++)
+        for (const name of ['ann', 'bob']) bench.message('counter', name, 'inc', { by: 1 })
+      refusals.push(members.map(({ errors }) => errors.length))
+    }
+    expect(refusals).toEqual([
+      [1, 1],
+      [1, 1],
+      [2, 2],
+    ])
+    expect(members[0]!.errors[0]).toMatchObject({ code: 'room_unavailable' })
+    expect(bench.counts.backlog_full).toBe(3 * 20 - 2)
+  })
+
   it('has the same bound while it is being opened', async () => {
     const bench = new RoomBench([counting('journal')], { limits: { waitingMessages: 2 } })
     for (let n = 0; n < 30; n++) bench.askToJoin('counter', `new${n}`)

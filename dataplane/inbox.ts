@@ -9,6 +9,9 @@ const PLACE_BYTES = 16 * 1024
 const placesOf = ({ request }: RequestMessage): number =>
   Math.ceil(JSON.stringify(request).length / PLACE_BYTES)
 
+/** Minimum time between two refusals of a member's messages without a ref, in milliseconds. */
+const REFUSAL_MS = 1000
+
 /** An event of the room's owner, queued in order with the messages. */
 type OwnEvent = () => void
 
@@ -21,6 +24,8 @@ export class Inbox {
   /** Edges whose messages did not fit and got no answer. They must send them again. */
   readonly turnedAway = new Set<string>()
   readonly #mostMessages: number
+  /** Times of the latest refusals, by member, oldest first. */
+  readonly #refused = new Map<string, number>()
   readonly #waiting = new Map<string | number, Arrival | OwnEvent>()
   #messages = 0
   #requests = 0
@@ -80,6 +85,17 @@ export class Inbox {
         return true
       }
     }
+  }
+
+  /** Returns true at most once a second for each member: its client gets a refusal of a message that did not fit. */
+  mayRefuse(memberId: string, now: number): boolean {
+    for (const [member, at] of this.#refused) {
+      if (now - at < REFUSAL_MS) break
+      this.#refused.delete(member)
+    }
+    if (this.#refused.has(memberId)) return false
+    this.#refused.set(memberId, now)
+    return true
   }
 
   /** Adds an event of the owner. The owner bounds their number. */

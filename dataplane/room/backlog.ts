@@ -1,6 +1,6 @@
 import type { Clock } from '../../shared/clock.ts'
 import type { Inbox } from '../inbox.ts'
-import { nowhere } from '../place.ts'
+import { nowhere, unavailableText } from '../place.ts'
 import type { Arrival, ToOwner } from '../traffic.ts'
 import type { RoomMetrics } from './metrics.ts'
 import type { Replies } from './replies.ts'
@@ -17,18 +17,36 @@ export interface BacklogNeeds {
   readonly metrics: RoomMetrics
 }
 
+/**
+ * Adds a message to an inbox. If the inbox is full, the message is refused, or its edge sends it again. Messages without a ref are dropped, and their
+ * client gets at most one refusal a second: an answer to each would cost more than handling it.
+ */
+export function queue(
+  arrival: Arrival,
+  inbox: Inbox,
+  replies: Replies,
+  { clock, metrics }: Pick<BacklogNeeds, 'clock' | 'metrics'>,
+): void {
+  if (inbox.add(arrival)) return
+  const { message, from } = arrival
+  const { room, member_id: memberId } = message
+  metrics.backlogFull.inc({ room_type: room.roomType })
+  const isUnreliable = message.kind === 'message' && message.ref === undefined
+  if (isUnreliable && !inbox.mayRefuse(memberId, clock.monotonic())) return
+  const place = nowhere('busy', unavailableText(room, 'too many messages wait for it'))
+  if (!replies.turnAway(arrival, place)) inbox.turnedAway.add(from)
+}
+
 /** Messages and later work of a running room that wait until the room can act. On an overloaded node, messages do not wait for long. */
 export class Backlog {
   readonly #inbox: Inbox
-  readonly #roomId: string
   readonly #roomType: string
   readonly #replies: Replies
   readonly #needs: BacklogNeeds
 
   /** `inbox`: gets the messages. Those that wait at the end of the room go to the next owner. */
-  constructor(inbox: Inbox, roomId: string, roomType: string, replies: Replies, needs: BacklogNeeds) {
+  constructor(inbox: Inbox, roomType: string, replies: Replies, needs: BacklogNeeds) {
     this.#inbox = inbox
-    this.#roomId = roomId
     this.#roomType = roomType
     this.#replies = replies
     this.#needs = needs
@@ -39,19 +57,9 @@ export class Backlog {
     return this.#inbox.since
   }
 
-  /** Queues a message. If the queue is full, the message is refused, or its edge sends it again. */
+  /** Queues a message, as `queue` does. */
   add({ message, from }: Arrival, inbox = this.#inbox): void {
-    const { clock, load, metrics } = this.#needs
-    const arrival = { message, from, at: clock.monotonic() }
-    if (inbox.add(arrival)) return
-    // On a node that is behind, an answer to each message would cost more than handling it.
-    if (message.kind === 'message' && message.ref === undefined && load.slowdown > 1) {
-      this.#shed('dropped')
-      return
-    }
-    metrics.backlogFull.inc({ room_type: this.#roomType })
-    if (!this.#replies.turnAway(arrival, nowhere('busy', `${this.#roomId} has to wait: try again`)))
-      this.#inbox.turnedAway.add(arrival.from)
+    queue({ message, from, at: this.#needs.clock.monotonic() }, inbox, this.#replies, this.#needs)
   }
 
   /** Queues later work. */

@@ -47,8 +47,8 @@ export interface RoomLimits extends KeptLimits {
   /** Bytes of the histories of all rooms of the node together. */
   readonly historyBytes: number
   /**
-   * Messages that wait while a room cannot act. If there are more, edges keep the reliable ones, and others are refused with
-   * `room_unavailable`.
+   * Messages that wait while a room cannot act. If there are more, edges keep the reliable ones, and others are dropped. Their clients get
+   * `room_unavailable` at most once a second.
    */
   readonly waitingMessages: number
   /** Outcomes of one member's messages that are kept until its client confirms them. */

@@ -119,7 +119,7 @@ export const ROOM_METRICS = {
   ),
   backlogFull: counter(
     'service_room_backlog_full_total',
-    'Messages for a room that could not act, when its inbox was full.',
+    'Messages for a room that could not act, when its inbox was full: dropped if they had no ref, otherwise refused or sent again later.',
     { room_type: OPEN },
   ),
   limitsReached: counter(

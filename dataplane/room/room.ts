@@ -130,7 +130,7 @@ export class Room {
     this.#durability = new RoomDurability(core, definition.durability, this.#log, needs, () => this.#fenced())
     this.#replies = new Replies(address, core, needs, definition.durability === 'journal' || undefined)
     this.delivery = new Delivery(core, frames, this.#replies, needs)
-    this.#backlog = new Backlog(inbox, core.roomId, definition.type, this.#replies, needs)
+    this.#backlog = new Backlog(inbox, definition.type, this.#replies, needs)
     const post = (run: () => void) => this.#post(run)
     this.#turns = new Turns(core, this.#notices, this.#replies, needs)
     this.#tasks = new Tasks(core, this.#turns, needs, post)

@@ -395,16 +395,6 @@ describe('load', () => {
       expect(handled).not.toContain('again')
     })
 
-    it('are dropped without an answer if too many wait already, because an answer would cost more than they do', async () => {
-      const { bench, handled } = busy({ limits: { waitingMessages: 10 } })
-      const ann = await bench.join('busy', 'ann')
-      await bench.advance(1000)
-      bench.slowdown = 1.36
-      for (let n = 1; n <= 100; n++) bench.message('busy', 'ann', 'work', { name: 'work', ms: 10 })
-      await bench.advance(1000)
-      expect([handled.length, bench.counts.dropped, ann.errors]).toEqual([11, 89, []])
-    })
-
     it('are handled at any age if they waited because the room could not act', async () => {
       const { bench, handled } = busy()
       const ann = await bench.join('busy', 'ann')

@@ -14,8 +14,9 @@ import {
   unavailable,
   unavailableText,
 } from '../place.ts'
-import { type Arrival, isClose, type RoomAddress, roomIdOf, type ToOwner } from '../traffic.ts'
+import { isClose, type RoomAddress, roomIdOf, type ToOwner } from '../traffic.ts'
 import { joinOptions, joinTurn } from './admission.ts'
+import { queue } from './backlog.ts'
 import type { ClaimedRoom } from './core.ts'
 import type { RoomDefinition } from './definition.ts'
 import type { RoomNeeds } from './environment.ts'
@@ -162,15 +163,6 @@ export class RoomSlot {
     this.inbox.dropEvents()
     this.#slots.remove(this)
   }
-}
-
-/** Adds a message to the inbox of a room that does not run. If the inbox is full, the message is refused, or its edge sends it again. */
-export function queue(arrival: Arrival, inbox: Inbox, replies: Replies, { metrics }: SlotNeeds): void {
-  if (inbox.add(arrival)) return
-  const { room } = arrival.message
-  metrics.backlogFull.inc({ room_type: room.roomType })
-  const place = nowhere('busy', unavailableText(room, 'too many messages wait for it'))
-  if (!replies.turnAway(arrival, place)) inbox.turnedAway.add(arrival.from)
 }
 
 /** Room logic created no room. Code and text are for the client whose message asked for it. */

@@ -35,6 +35,14 @@ test('measure has the cost of listed rooms, and of the clients that find them', 
   expect(finding).toBeGreaterThan(0)
 })
 
+test('measure has the figures of a server whose core is shared with spinning processes', async () => {
+  const starved: Scenario = { ...tiny, kind: 'starved' }
+  const figures = await measure('roomful', starved, options)
+  expectFigures(figures)
+  expect(figures.core).toBeGreaterThan(0)
+  expect(figures.recovered).toBeGreaterThanOrEqual(0)
+})
+
 test('a sample of a server that has ended fails, and names the server', async () => {
   const server = await startServer('bare', tiny, false)
   await server.stop()

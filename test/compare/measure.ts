@@ -4,7 +4,7 @@ import { isDeepStrictEqual } from 'node:util'
 import { quantile } from '../../loadtest/text.ts'
 import { DIALECTS, endpointsOf, type ServerName } from './dialects.ts'
 import { Clients } from './generator.ts'
-import { type Server, startServer, type Total } from './processes.ts'
+import { type Server, spin, startServer, type Total } from './processes.ts'
 import { type Figures, isDisturbed } from './report.ts'
 import { needsRedis, type Scenario } from './scenarios.ts'
 import { FLUSHES_PER_SECOND } from './servers/served.ts'
@@ -17,6 +17,13 @@ const CAPACITY_WARM_SECONDS = 5
 const CARRIED = { delivered: 0.97, p99: 150 }
 /** Time until joins, or clients that read again, no longer affect the measurement. */
 const CALM_SECONDS = 5
+/** Number of spinning processes, and for how long they run before the window. */
+const SPINNERS = 3
+const STARVING_SECONDS = 5
+/** Length of the windows after them, the share of updates with which rooms have recovered, and the longest time for it. */
+const LOOK_SECONDS = 0.5
+const RECOVERED = 0.95
+const RECOVERY_SECONDS = 20
 /** Number of clients that stop reading, and for how long. */
 const STALLED = 4
 const STALL_SECONDS = 10
@@ -50,7 +57,7 @@ type Measure = (server: Server, clients: Clients, scenario: Scenario, options: O
 export const measure = (name: ServerName, scenario: Scenario, options: Options): Promise<Figures> =>
   scenario.kind === 'capacity'
     ? capacity(name, scenario, options)
-    : withServer(name, scenario, options, { play, joins, lobby, stalled }[scenario.kind])
+    : withServer(name, scenario, options, { play, joins, lobby, stalled, starved }[scenario.kind])
 
 async function withServer(
   name: ServerName,
@@ -149,6 +156,39 @@ const stalled: Measure = async (server, clients, { clients: count, perRoom }) =>
   if (!isDeepStrictEqual(truth, other)) throw new Error('clients that read all the time disagree')
   const right = all.filter((state) => isDeepStrictEqual(state, truth)).length
   return { right: right / STALLED, held: (after.rssBytes - before.rssBytes) / 1024 / STALLED }
+}
+
+/** Measures a window in which spinning processes use the core of the server, and the seconds until all updates arrive again. */
+const starved: Measure = async (server, clients, scenario, { seconds, warmSeconds }) => {
+  const { clients: count, perRoom } = scenario
+  await clients.join(count, perRoom)
+  await clients.play(warmSeconds, scenario)
+  const end = spin(SPINNERS)
+  try {
+    await clients.play(STARVING_SECONDS, scenario)
+    const observed = await observe(server, () => clients.play(seconds, scenario))
+    const { others: _, ...figures } = figuresOf(scenario, clients, observed)
+    end()
+    return {
+      ...figures,
+      core: observed.used('cpuUs') / 1e6 / observed.seconds,
+      recovered: await recovery(clients, scenario),
+    }
+  } finally {
+    end()
+  }
+}
+
+/** Returns the seconds until the clients get nearly all updates. */
+async function recovery(clients: Clients, scenario: Scenario): Promise<number> {
+  const all = scenario.clients * FLUSHES_PER_SECOND
+  for (const start = performance.now(); ; ) {
+    const began = performance.now()
+    const { updates } = await clients.play(LOOK_SECONDS, scenario)
+    const seconds = (performance.now() - began) / 1_000
+    const passed = (began - start) / 1_000
+    if (updates >= RECOVERED * all * seconds || passed >= RECOVERY_SECONDS) return passed
+  }
 }
 
 /** Bisects the number of clients, with a new server for each attempt. */

@@ -1,4 +1,4 @@
-import { type ChildProcess, fork, spawnSync } from 'node:child_process'
+import { type ChildProcess, fork, spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
 import { existsSync } from 'node:fs'
 import { cpus } from 'node:os'
@@ -17,6 +17,15 @@ const NODE_22 = `${FOLDER}node_modules/node/bin/node`
 /** Pins a process with all its threads to a core. Does nothing without `taskset` (Linux with util-linux). */
 export function pin(pid: number, core: number): void {
   spawnSync('taskset', ['-a', '-c', '-p', String(core), String(pid)])
+}
+
+/** Starts `count` processes that use as much of the server's core as they get. Returns a function that ends them. */
+export function spin(count: number): () => void {
+  const all = Array.from({ length: count }, () => spawn(process.execPath, ['-e', 'for (;;);']))
+  for (const { pid } of all) pin(pid!, 0)
+  return () => {
+    for (const child of all) child.kill('SIGKILL')
+  }
 }
 
 /** Installs the other servers, which only this command needs, unless they are installed. */

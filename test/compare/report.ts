@@ -18,6 +18,8 @@ const COLUMNS = [
   { name: 'clients', title: 'clients', text: count },
   { name: 'right', title: 'right in the end', text: percent },
   { name: 'held', title: 'held KB', text: digits },
+  { name: 'core', title: 'of a core', text: percent },
+  { name: 'recovered', title: 'recovered s', text: digits },
   { name: 'lost', title: 'lost', text: count },
 ] as const
 

@@ -4,9 +4,10 @@ export interface Scenario {
   readonly meaning: string
   /**
    * `play` measures a window of load. So does `lobby`, whose rooms have 4 seats, and a row in a list that changes once a second. It also
-   * measures players who search a room. `capacity` finds the largest load, up to `clients`.
+   * measures players who search a room. `starved` measures a window in which spinning processes use the core of the server, and the time until
+   * the rooms have all their updates again. `capacity` finds the largest load, up to `clients`.
    */
-  readonly kind: 'play' | 'lobby' | 'joins' | 'stalled' | 'capacity'
+  readonly kind: 'play' | 'lobby' | 'joins' | 'stalled' | 'starved' | 'capacity'
   /** Divisor of the CPU time of the server. */
   readonly per: 'update' | 'input' | 'flush' | 'join' | 'client and second' | 'room and second'
   readonly clients: number
@@ -123,6 +124,7 @@ export const SCENARIOS: readonly Scenario[] = [
     tick: 'entities',
     entities: 4_000,
   }),
+  like('starved', 'arena, while three spinning processes use the core of the server', { kind: 'starved' }),
   like(
     'capacity',
     'the most clients of arena with p99 < 150 ms and ≥ 97% delivered, and what twice as many get',
