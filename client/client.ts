@@ -4,6 +4,7 @@ import type { DecodedMessage } from '../shared/protocol/codec.ts'
 import { type JoinOptions, MAX, type ResumePosition } from '../shared/protocol/messages.ts'
 import { type Random, systemRandom } from '../shared/random.ts'
 import type {
+  NoRoom,
   RoomCollection,
   RoomIn,
   RoomListing,
@@ -239,12 +240,12 @@ export class Client<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoo
    * Rejects with a RoomfulError if the join is refused. With `resume: 'tab'`, a reloaded page gets its previous membership, with the same
    * member id.
    */
-  join<R extends TypedRoom = never>(roomType: R['type'], ...options: JoinArguments<R>): Promise<Room<R>>
+  join<R extends TypedRoom = NoRoom>(roomType: R['type'], ...options: JoinArguments<R>): Promise<Room<R>>
   join<Type extends RoomIn<Rooms>['type']>(
     roomType: Type,
     ...options: JoinArguments<RoomOfType<Rooms, Type>>
   ): Promise<Room<RoomOfType<Rooms, Type>>>
-  join<R extends TypedRoom = never>(
+  join<R extends TypedRoom = NoRoom>(
     roomType: R['type'],
     options: RoomJoinOptions<R>,
     target: JoinTarget,
@@ -293,7 +294,7 @@ export class Client<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoo
    * time get into as few rooms as they fit. Does not reject with `room_full`. With `resume: 'tab'`, a reloaded page gets its previous
    * membership.
    */
-  joinOrCreate<R extends TypedRoom = never>(
+  joinOrCreate<R extends TypedRoom = NoRoom>(
     roomType: R['type'],
     ...options: JoinOrCreateArguments<R>
   ): Promise<Room<R>>
@@ -306,7 +307,7 @@ export class Client<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoo
   }
 
   /** Creates a room with a random key and joins it. If its type has `codes`, `room.code` is the code to share. */
-  create<R extends TypedRoom = never>(roomType: R['type'], ...options: CreateArguments<R>): Promise<Room<R>>
+  create<R extends TypedRoom = NoRoom>(roomType: R['type'], ...options: CreateArguments<R>): Promise<Room<R>>
   create<Type extends RoomIn<Rooms>['type']>(
     roomType: Type,
     ...options: CreateArguments<RoomOfType<Rooms, Type>>
@@ -338,7 +339,7 @@ export class Client<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoo
   }
 
   /** Returns the rooms of a type that has `listing`. A room in the list may be full or gone when you join it. */
-  rooms<R extends TypedRoom = never>(roomType: R['type'], query?: RoomQuery<R>): Promise<ListedRoom<R>[]>
+  rooms<R extends TypedRoom = NoRoom>(roomType: R['type'], query?: RoomQuery<R>): Promise<ListedRoom<R>[]>
   rooms<Type extends RoomIn<Rooms>['type']>(
     roomType: Type,
     query?: RoomQuery<RoomOfType<Rooms, Type>>,
@@ -352,7 +353,7 @@ export class Client<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoo
    * Continues after a lost connection. `failed` receives the error if the server refuses the query. Default: the option `onError` of
    * `connect`.
    */
-  watchRooms<R extends TypedRoom = never>(
+  watchRooms<R extends TypedRoom = NoRoom>(
     roomType: R['type'],
     query: RoomQuery<R>,
     callback: (rooms: readonly ListedRoom<R>[]) => void,

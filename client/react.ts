@@ -33,6 +33,7 @@ import {
 } from 'react'
 import type {
   Immutable,
+  NoRoom,
   RoomCollection,
   RoomEvents,
   RoomIn,
@@ -383,7 +384,7 @@ export function RoomfulProvider({ url, options, fallback, children }: RoomfulPro
  * boundary. If the error boundary renders the components again, they join again, at the earliest one second after the error. If the room is not in `Register`,
  * write `useRoom<typeof duel>('duel')`.
  */
-export function useRoom<R extends TypedRoom = never>(
+export function useRoom<R extends TypedRoom = NoRoom>(
   roomType: R['type'],
   ...options: JoinArguments<R>
 ): Room<R>
@@ -391,7 +392,7 @@ export function useRoom<Type extends TypeName>(
   roomType: Type,
   ...options: JoinArguments<RoomOfType<RegisteredRooms, Type>>
 ): Room<RoomOfType<RegisteredRooms, Type>>
-export function useRoom<R extends TypedRoom = never>(
+export function useRoom<R extends TypedRoom = NoRoom>(
   roomType: R['type'],
   options: RoomJoinOptions<R>,
   target: JoinTarget,
@@ -425,7 +426,7 @@ function useMembership<R extends TypedRoom, T>(room: Room<R>, part: (room: Room<
  *
  * If the server refuses the query, or if the client watches four other lists, the hook throws a RoomfulError to the nearest error boundary.
  */
-export function useRooms<R extends TypedRoom = never>(
+export function useRooms<R extends TypedRoom = NoRoom>(
   roomType: R['type'],
   query?: RoomQuery<R>,
 ): readonly ListedRoom<R>[]

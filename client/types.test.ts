@@ -130,6 +130,45 @@ test('a client with the types of the rooms joins them by room type', () => {
   expectTypeOf(use).toBeFunction()
 })
 
+test('a wrong option is one error, and not one for each later line', () => {
+  const duel = defineRoom({
+    type: 'duel',
+    options: v.object({ map: v.string() }),
+    listing: { data: v.object({ level: v.number() }), of: () => null },
+    create: () => ({ over: false }),
+  })
+  const use = async (client: Client<readonly [typeof arena, typeof duel]>) => {
+    const to = { create: false }
+    const all = [
+      // @ts-expect-error: a map is a string
+      await client.join('arena', { map: 1 }),
+      // @ts-expect-error: a map is a string
+      await client.join('arena', { map: 1 }, to),
+      // @ts-expect-error: a map is a string
+      await client.create('arena', { map: 1 }),
+    ]
+    for (const room of all) {
+      room.onStateChange(({ players }, before) => [players.me?.x, before.players])
+      room.on('hit', ({ damage }) => damage)
+      void room.send('move', { x: 1, y: 2 })
+      void room.request('strike', { power: 3 }).then(({ hp }) => hp)
+      void room.leave()
+    }
+    // @ts-expect-error: a level is a number
+    const made = await client.joinOrCreate('duel', { map: 'ice' }, { where: { level: 'x' } })
+    void made.state.over
+    // @ts-expect-error: a level is a number
+    const [row] = await client.rooms('duel', { where: { level: 'x' } })
+    void row?.data.level
+    // @ts-expect-error: a level is a number
+    client.watchRooms('duel', { where: { level: 'x' } }, (rooms) => rooms[0]?.data.level)
+    // @ts-expect-error: a map is a string
+    const named = await client.join<typeof arena>('arena', { map: 1 })
+    void named.state.players.me?.x
+  }
+  expectTypeOf(use).toBeFunction()
+})
+
 test('events have the types of the definition', () => {
   const use = (room: Arena) => {
     room.on('hit', (data) => {

@@ -60,6 +60,13 @@ export interface TypedRoom<T extends RoomTypes = RoomTypes, Type extends string 
   readonly '~types'?: T
 }
 
+/**
+ * Room of a call without a type argument, in overloads that need one. No text is its type, so the overload does not apply. If no other one
+ * does, the compiler takes this for the result: because nothing is known of it, a wrong option is one error, and not one for each later line.
+ */
+// biome-ignore lint/suspicious/noExplicitAny: every use of it compiles
+export type NoRoom = TypedRoom<any, never>
+
 /** List or object of room definitions, for `connect<typeof rooms>`. */
 export type RoomCollection = readonly TypedRoom[] | { readonly [name: string]: TypedRoom }
 
