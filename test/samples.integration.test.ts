@@ -16,7 +16,7 @@ import { installed, type Sample, samplesOf } from './support/samples.ts'
 const run = promisify(execFile)
 
 /** Time limit of a test with a compiler or a bundler, on a busy machine. */
-const COMPILES_MS = 120_000
+const COMPILES_MS = 600_000
 
 /** Pages whose samples are tried. */
 const PAGES = [
