@@ -347,8 +347,9 @@ class Room:
             self._ask("sequence")
         elif ahead == 1 and not self._asking:
             self.epoch, self.seq = frame["epoch"], frame["seq"]
-        if t == "member" and frame["seq"] > self._whole_seq:  # R18, R51
-            member_id, status, watches = frame["member_id"], frame["status"], frame.get("spectator")
+        status, watches = frame.get("status"), frame.get("spectator")
+        if status in STATUSES and frame["seq"] > self._whole_seq:  # R18, R51
+            member_id = frame["member_id"]
             member = {"member_id": member_id, "sub": frame.get("sub"), "connected": True}
             member |= self.members.get(member_id, {})
             if status in ("connected", "disconnected"):

@@ -1,7 +1,7 @@
-import type { JsonObject } from '../../shared/json.ts'
+import type { Json, JsonObject } from '../../shared/json.ts'
 import type { ListedRoom, PlainMessage } from '../../shared/protocol/messages.ts'
 import { ObjectDelta, Replace } from '../../shared/sync/delta.ts'
-import { ADDRESS, ARENA, BOB, Level, ME, ScriptRoom, STATE } from './script.ts'
+import { ADDRESS, ARENA, BOB, Level, ME, pack, ScriptRoom, STATE } from './script.ts'
 
 /** Level 1 of docs/protocol.md. */
 const level = new Level(1)
@@ -343,6 +343,26 @@ level.add('R18', 'a member that the last whole state contains already is ignored
   s.server(room.member('left', BOB)).server(room.member('disconnected', BOB, { seq: 3 }))
   s.server(room.member('joined', CARLA, { seq: 2 }))
   s.expectMembers(ME, BOB).client(null)
+})
+
+level.add('R18', 'a member with an unknown status is ignored', (s, room) => {
+  room.seq += 1
+  for (const who of [CARLA, BOB]) {
+    const { json, room: roomId } = room.member('joined', who)
+    const { epoch, seq, member_id, sub } = json as {
+      epoch: number
+      seq: number
+      member_id: string
+      sub: Json
+    }
+    s.server({
+      json: { ...json, status: 'later' },
+      msgpack: pack([23, epoch, seq, member_id, sub, 99]),
+      room: roomId!,
+    })
+  }
+  s.expectMembers(ME, BOB).server(room.patch({ ...STATE, n: 2 }))
+  s.expect({ state: { ...STATE, n: 2 } }).client(null)
 })
 
 level.add('R19', 'a message without a ref', (s) => {
