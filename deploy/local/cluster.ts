@@ -116,6 +116,10 @@ async function run(words: ReturnType<typeof readWords>): Promise<void> {
   try {
     const roomsDir = process.env.ROOMS_DIR ?? (existsSync(OWN_ROOMS) ? OWN_ROOMS : undefined)
     const { NOTIFY_URL: notifyUrl, NOTIFY_SECRET: notifySecret } = process.env
+    if (notifyUrl && !/^https?:/.test(URL.canParse(notifyUrl) ? notifyUrl : ''))
+      throw new ClusterError(
+        `NOTIFY_URL is ${notifyUrl}: use an address such as http://127.0.0.1:5173/api/notices`,
+      )
     const secrets = notifySecret?.split(',') ?? [
       `whsec_${Buffer.from(systemRandom.bytes(32)).toString('base64')}`,
     ]
