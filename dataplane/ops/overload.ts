@@ -37,7 +37,7 @@ const BEHIND_MS = 40
 const MORE_AFTER_MS = 200
 /** The same for the first step that drops inputs: the slower rooms get time to take effect. */
 const OVERLOADED_AFTER_MS = 1000
-/** Maximum time that one probe counts. A single block of the event loop, however long, thus changes nothing. */
+/** Maximum time that a probe counts, unless the event loop was behind at the probe before, too. A single block, however long, thus changes nothing. */
 const LOOK_MS = 100
 /**
  * A node whose event loop waits for events for more than this share of the time can do more. If its timers are late, other processes have delayed its
@@ -45,7 +45,7 @@ const LOOK_MS = 100
  */
 const FREE_SHARE = 0.05
 /** Time after which one step is taken back if the event loop is idle for half of it. It is shorter if the event loop is idle for longer. */
-const LESS_AFTER_MS = 200
+const LESS_AFTER_MS = 120
 
 /** Measures of a node against overload. */
 interface Relief {
@@ -86,6 +86,7 @@ export class OverloadController {
   /** Time in which the work since the last step would have fitted again, less the time behind. */
   #spareMs = 0
   #last: Look | undefined
+  #wasBehind = false
 
   get relief(): Relief {
     return STEPS[this.#step]!
@@ -103,7 +104,8 @@ export class OverloadController {
     const idleMs = look.idleMs - last.idleMs
     const freeMs = idleMs - FREE_SHARE * passedMs
     const behind = freeMs <= 0 && look.lagMs > BEHIND_MS * this.relief.slowdown
-    const behindMs = Math.min(LOOK_MS, passedMs) * (behind ? 1 : -1)
+    const behindMs = (this.#wasBehind ? passedMs : Math.min(LOOK_MS, passedMs)) * (behind ? 1 : -1)
+    this.#wasBehind = behind
     const spareMs = (passedMs * freeMs) / Math.max(1, passedMs - idleMs)
     this.#behindMs = Math.max(0, this.#behindMs + behindMs)
     this.#spareMs = Math.max(0, this.#spareMs + (behind ? -behindMs : spareMs))
