@@ -138,7 +138,7 @@ function handOnTurn(table: Table, member: Member, { refuse }: RoomContext): Card
   return table.hands[member.id] ?? []
 }
 
-/** Starts the timer of a new turn, or ends the game. Without a game, spectators take the free places. */
+/** Starts a turn, or ends the game. Without a game, spectators take free places. */
 function goOn(table: Table, ctx: ContextOf<typeof cards>): void {
   const { phase, turn, winner, players } = table
   if (phase !== 'playing') ctx.cancel('turn')

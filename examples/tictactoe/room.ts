@@ -9,11 +9,11 @@ interface TicTacToeState {
   winner: Mark | 'draw' | null
   /** Member ids of the two players; null: the seat is free. */
   players: Record<Mark, string | null>
-  /** Time at which the seat of a disconnected player becomes free, in the server's time. */
+  /** When the seat of a disconnected player becomes free, in the server's time. */
   freeAt: Record<Mark, number | null>
 }
 
-/** Long enough for a reload or a short outage. After that, a spectator may take the seat. */
+/** Enough for a reload or a short outage. Then a spectator may take the seat. */
 const RECONNECT_SECONDS = 20
 
 const MARKS: readonly Mark[] = ['X', 'O']
