@@ -179,20 +179,21 @@ it('lobby, spectators and ranked together: ten players fill three rooms, a spect
   follow(watcher, (...what) => {
     told = what
   })
-  await vi.waitFor(() => expect(told).toEqual(['you watch, 4 players, 2 spectators', false]))
+  const tells = (wanted: unknown) => vi.waitFor(() => expect(told).toEqual(wanted), { timeout: 10_000 })
+  await tells(['you watch, 4 players, 2 spectators', false])
   await expect(watcher.send('ready')).rejects.toMatchObject({ code: 'not_a_player' })
   await expect(watcher.send('sit')).rejects.toMatchObject(refused('no place is free'))
   await game[3]!.leave()
-  await vi.waitFor(() => expect(told).toEqual(['you watch, 3 players, 2 spectators', true]))
+  await tells(['you watch, 3 players, 2 spectators', true])
   await watcher.send('sit')
-  await vi.waitFor(() => expect(told).toEqual(['you play, 4 players, 1 spectators', false]))
+  await tells(['you play, 4 players, 1 spectators', false])
   await expect(other.send('sit')).rejects.toMatchObject(refused('no place is free'))
 
   const [ada, bob, cheat] = [await enter({ elo: 1200 }), await enter({ elo: 1230 }), await enter()]
   await expect(cheat.ranked().matched).rejects.toMatchObject({ code: 'ticket_refused' })
   const [match, same] = await Promise.all([ada, bob].map(({ ranked }) => ranked().matched))
   expect(match!.id).toBe(same!.id)
-  await vi.waitFor(() => expect(match!.state).toMatchObject({ started: true }))
+  await vi.waitFor(() => expect(match!.state).toMatchObject({ started: true }), { timeout: 10_000 })
   const guest = await kim.gallery.watchPrivate(match!.code!)
   expect([guest.id, guest.players.length]).toEqual([match!.id, 2])
 })
