@@ -437,6 +437,14 @@ test('jumpClock moves ctx.now, Date in room code and the due times of one node, 
   await t.close()
 })
 
+test('the global Date is the real one after all tests of rooms have ended, in any order', async () => {
+  const { Date: real } = globalThis
+  const [first, second] = [await testRooms([]), await testRooms([])]
+  await first.close()
+  await second.close()
+  expect(globalThis.Date).toBe(real)
+})
+
 test('Date in a task is the wall clock of its node, and the real time outside of rooms', async () => {
   const clock = defineRoom({
     type: 'clock',

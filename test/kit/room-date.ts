@@ -1,28 +1,33 @@
+import { closeBuiltins } from '../../dataplane/room/builtins.ts'
 import { noObserver, type Turn, type TurnObserver, type TurnRoom } from '../../dataplane/room/hooks.ts'
 import type { Clock } from '../../shared/clock.ts'
+
+/** Property of a replaced `Date` that has been restored: the `Date` before it. */
+const BEFORE = Symbol('before')
 
 /** Makes `Date` in room code the wall clock of the room's node. Code outside of rooms keeps the real time. */
 export class RoomDate {
   readonly #clocks = new WeakMap<TurnRoom, Clock>()
-  readonly #real = globalThis.Date
-  /** Replaces the global `Date`. */
-  readonly #date: DateConstructor
+  #restored = false
 
   /** `current`: returns the turn that has started the running code. */
   constructor(current: () => Turn | undefined) {
+    // Otherwise, the node would close the `Date` below in place of the real one.
+    closeBuiltins()
     const now = (): number | undefined => {
-      const turn = current()
+      const turn = this.#restored ? undefined : current()
       const ms = turn && this.#clocks.get(turn.room)?.now()
       return ms === undefined ? undefined : Math.floor(ms)
     }
-    this.#date = new Proxy(this.#real, {
-      get: (real, name, receiver) =>
-        name === 'now' ? () => now() ?? real.now() : Reflect.get(real, name, receiver),
-      apply: (real) => new real(now() ?? real.now()).toString(),
-      construct: (real, given, target) =>
-        Reflect.construct(real, given.length === 0 ? [now() ?? real.now()] : given, target),
+    globalThis.Date = new Proxy(globalThis.Date, {
+      get: (before, name, receiver) => {
+        if (name === BEFORE) return this.#restored ? before : undefined
+        return name === 'now' ? () => now() ?? before.now() : Reflect.get(before, name, receiver)
+      },
+      apply: (before) => new before(now() ?? before.now()).toString(),
+      construct: (before, given, target) =>
+        Reflect.construct(before, given.length === 0 ? [now() ?? before.now()] : given, target),
     })
-    globalThis.Date = this.#date
   }
 
   /** Returns the observer of the turns of a node with this clock. */
@@ -30,8 +35,10 @@ export class RoomDate {
     return { ...noObserver, begin: ({ room }) => void this.#clocks.set(room, clock) }
   }
 
-  /** Restores the global `Date`, unless other code has replaced it since. */
+  /** Restores the global `Date`. If other code has replaced it since, it has no effect until that code restores it. */
   restore(): void {
-    if (globalThis.Date === this.#date) globalThis.Date = this.#real
+    this.#restored = true
+    for (let date: unknown = globalThis.Date; date; date = Reflect.get(date, BEFORE))
+      globalThis.Date = date as DateConstructor
   }
 }
