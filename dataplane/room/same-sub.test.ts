@@ -9,6 +9,7 @@ const duel = (
     sameSub?: 'allow' | 'replace' | 'refuse'
     maxPlayers?: number
     admit?: () => Promise<undefined>
+    sync?: { rate: number }
   } = {},
 ) =>
   defineRoom({
@@ -104,6 +105,20 @@ describe('sameSub: replace', () => {
     const { bob } = await twice('replace', { away: true })
     expect(bob.heard).toEqual(['away phone', 'back phone'])
     expect(bob.state).toMatchObject({ log: ['joined phone', 'joined bob', 'back phone {"device":2}'] })
+  })
+
+  it('tells the others of a reconnect since the last update', async () => {
+    const bench = new RoomBench([duel({ sameSub: 'replace', sync: { rate: 1 } })])
+    const phone = await bench.join('duel', 'phone', ada)
+    await bench.advance(1000)
+    const bob = await bench.join('duel', 'bob')
+    bench.detach('duel', phone)
+    await bench.advance(2000)
+    await bench.say('duel', 'bob', 'draw', 7)
+    bench.attach('duel', phone, 1)
+    await bench.join('duel', 'laptop', ada)
+    await bench.advance(1000)
+    expect(bob.heard).toEqual(['away phone', 'back phone'])
   })
 
   it('answers a repeated join of the newer session', async () => {

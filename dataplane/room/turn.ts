@@ -230,6 +230,8 @@ export class Turns {
     const { changes, memberships, wants } = this.#room
     membership.flushed = before.flushed
     changes.replace(before, membership)
+    // Members do not have the changes of the seat since the last flush yet.
+    changes.changed.add(membership)
     memberships.add(membership)
     memberships.remove(before)
     this.#logMember(membership, 'member replaced')
