@@ -228,7 +228,8 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair, Pair, Pair>
   endLayers(memberId: string): void {
     const asked = this.#ask()
     asked.shown.push({ memberId, layer: null })
-    asked.showing?.set(memberId, -this.#room.grants.count(memberId))
+    asked.showing ??= new Map()
+    asked.showing.set(memberId, -this.#room.grants.count(memberId))
   }
 
   random(): number {

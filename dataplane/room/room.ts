@@ -535,13 +535,12 @@ export class Room {
     else this.#over = this.#leave('asleep').catch(this.#onBroken)
   }
 
-  /** The room falls asleep: its spectators leave before. Their hooks may keep it awake. */
+  /** The room falls asleep: its spectators leave before. If a hook of one keeps the room awake, the others stay. */
   #endWatching(): void {
     const { memberships, wants } = this.core
     this.#timed(() => {
       for (const membership of [...memberships])
-        if (memberships.has(membership) && membership.member.spectator && !wants.close)
-          this.#turns.part(membership, 'closed')
+        if (memberships.has(membership) && this.#empty && !wants.close) this.#turns.part(membership, 'closed')
     })
     this.#endIfIdle()
   }

@@ -12,6 +12,7 @@ interface Rules {
   visible?: boolean
   sameSub?: 'allow' | 'replace' | 'refuse'
   durability?: Durability
+  sync?: { rate: number }
   onIdle?: 'dispose' | 'sleep'
   idleSeconds?: number
   admit?: (member: Member) => Promise<string | undefined>
@@ -409,6 +410,16 @@ describe('hidden layers', () => {
     await ask(bench, ann, 'seat', { id: 'cem' })
     expect([cem.layers.get('players'), faults(bench)]).toEqual([{ secret: 'hidden' }, []])
   })
+
+  it('of the old role do not count for the most that a member may be shown', async () => {
+    const hook = (name: string, member: Member, ctx: RoomContext) => {
+      if (name === 'watches') ctx.show(member, 'players')
+    }
+    const bench = new RoomBench([quiz({ hook })], { limits: { layers: 1 } })
+    const ann = await bench.join('quiz', 'ann')
+    await bench.join('quiz', 'cem', { watch: true })
+    expect(await ask(bench, ann, 'seat', { id: 'cem' })).toBe(true)
+  })
 })
 
 describe('the same player in both roles', () => {
@@ -439,6 +450,17 @@ describe('the same player in both roles', () => {
       ['host', 'laptop'],
       [],
     ])
+  })
+
+  it('keeps with replace the role that its seat has got since the last update', async () => {
+    const { bench, ann, cem } = await room({ maxPlayers: 3, sameSub: 'replace', sync: { rate: 1 } })
+    await bench.say('quiz', 'ann', 'seat', { id: 'cem' }, 1)
+    const phone = await bench.join('quiz', 'phone', { sub: 'cem' })
+    await bench.advance(1000)
+    expect([cem.inRoom, ids(ann), ids(phone)]).toEqual([false, ['ann', 'bob', 'cem'], ['ann', 'bob', 'cem']])
+    const heir = bench.successor([ann, phone])
+    await heir.resume('quiz', ann, 1)
+    expect([roles(heir).cem, faults(heir)]).toEqual(['plays', []])
   })
 
   it('keeps its seat with replace if there is no place in the other role', async () => {
@@ -476,6 +498,17 @@ describe('a room with spectators and no player', () => {
     expect(log(dan).slice(-2)).toEqual(['stops cem', 'watches dan {"colour":"grey"}'])
     await bench.advance(11_000, 500)
     expect([dan.heard.at(-1), bench.describe('quiz')]).toEqual(['-dan closed', undefined])
+  })
+
+  it('keeps its other spectators if a leave hook makes one of them a player', async () => {
+    const hook = (name: string, _: Member, ctx: RoomContext) => {
+      if (name === 'stops' && ctx.players.length === 0) ctx.seat('dan')
+    }
+    const rules: Rules = { max: 3, idleSeconds: 10, onIdle: 'sleep', hook }
+    const { bench } = await room(rules, { players: ['ann'], watch: ['cem', 'dan', 'eve'] })
+    bench.leave('quiz', 'ann')
+    await bench.advance(11_000, 500)
+    expect(roles(bench)).toEqual({ dan: 'plays', eve: 'watches' })
   })
 })
 
