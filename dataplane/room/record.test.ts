@@ -13,8 +13,8 @@ import { SeededRandom } from '../../test/kit/seeded-random.ts'
 import { counting } from '../../test/support/rooms/counter-room.ts'
 import { type RoomBench, roomWith } from '../../test/support/rooms/room-bench.ts'
 import type { RoomCore } from './core.ts'
-import { FencedLog, type RecordNeeds } from './fenced-log.ts'
 import { JournalFormat } from './journal.ts'
+import { type RecordNeeds, RoomRecord } from './record.ts'
 
 describe('a journal room', () => {
   it('delivers nothing, not even an ack, before the store has it, and puts all changes until then into one more update', async () => {
@@ -150,12 +150,12 @@ describe('a room that is not stored', () => {
   })
 })
 
-describe('FencedLog', () => {
+describe('RoomRecord', () => {
   const ROOM = 'prj_a/duel:1'
   const TTL_MS = 60_000
   const NOTICE = new TextEncoder().encode('{"id":"a"}')
 
-  /** A log of a room that node_a owns, and its store. */
+  /** The record of a room that node_a owns, and its store. */
   async function setup() {
     const clock = new FakeClock()
     const timer = setInterval(() => clock.advance(50), 1)
@@ -190,7 +190,13 @@ describe('FencedLog', () => {
       prepare: async (_fence: Fence, flushed: readonly Uint8Array[] = []) => flushed,
       wrote: () => undefined,
     }
-    const log = new FencedLog(room, fence, additions, environment as unknown as RecordNeeds, () => undefined)
+    const record = new RoomRecord(
+      room,
+      fence,
+      additions,
+      environment as unknown as RecordNeeds,
+      () => undefined,
+    )
     /** The store loses everything. No owner may write a room again before `rewritesAllowedAt`. */
     const empty = (rewritesAllowedAt: number) => {
       const { rooms, wakeups } = memoryStore({ clock })
@@ -198,15 +204,15 @@ describe('FencedLog', () => {
       Object.assign(environment, { records: rooms, wakeups })
       return rooms
     }
-    return { clock, store, additions, fence, log, room, nodes, empty }
+    return { clock, store, additions, fence, record, room, nodes, empty }
   }
 
   it('does not release a room that another node owns, even if the announcement before it had to be repeated', async () => {
-    const { store, additions, fence, log } = await setup()
+    const { store, additions, fence, record } = await setup()
     additions.flush = () => [NOTICE]
     vi.spyOn(additions, 'prepare').mockRejectedValueOnce(new StoreUnavailable('down'))
     await store.rooms.claim(ROOM, 'node_b', fence.epoch, TTL_MS)
-    expect(await log.release(true)).toBe(false)
+    expect(await record.release(true)).toBe(false)
   })
 
   describe('of a room that the store has lost', () => {
@@ -222,12 +228,12 @@ describe('FencedLog', () => {
     it.each([0, 2])(
       'waits for later owners, then writes under a new epoch, if the answer of recall is lost after %d writes',
       async (writes) => {
-        const { clock, fence, log, room, empty } = await setup()
-        for (let written = 0; written < writes; written++) await log.append(new Uint8Array(1), [])
+        const { clock, fence, record, room, empty } = await setup()
+        for (let written = 0; written < writes; written++) await record.append(new Uint8Array(1), [])
         const allowedAt = clock.monotonic() + 5000
         const rooms = empty(allowedAt)
         loseAnswerOfRecall(rooms)
-        expect(await log.append(new Uint8Array(1), [])).toBe(true)
+        expect(await record.append(new Uint8Array(1), [])).toBe(true)
         expect(clock.monotonic()).toBeGreaterThanOrEqual(allowedAt)
         expect(room.epoch).toBeGreaterThan(fence.epoch)
         expect(await rooms.inspect(ROOM)).toMatchObject({ epoch: room.epoch, owner: 'node_a' })
@@ -235,11 +241,11 @@ describe('FencedLog', () => {
     )
 
     it('leaves it to a later owner that recalls it in time, if an earlier owner was the first to recall it', async () => {
-      const { fence, log, nodes, empty } = await setup()
-      await log.append(new Uint8Array(1), [])
+      const { fence, record, nodes, empty } = await setup()
+      await record.append(new Uint8Array(1), [])
       const rooms = empty(Number.POSITIVE_INFINITY)
       await rooms.recall(ROOM, 'node_0', fence.epoch - 1, TTL_MS)
-      const verified = log.verify()
+      const verified = record.verify()
       await vi.waitUntil(async () => (await rooms.inspect(ROOM))?.epoch === fence.epoch)
       await rooms.recall(ROOM, 'node_b', fence.epoch + 1, TTL_MS)
       nodes.rewritesAllowedAt = 0

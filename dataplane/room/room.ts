@@ -8,12 +8,12 @@ import { Backlog } from './backlog.ts'
 import { type ClaimedRoom, coreOf, type RoomCore, refit, showsSpectatorsOf } from './core.ts'
 import type { RoomDefinition } from './definition.ts'
 import { Delivery } from './delivery.ts'
+import { RoomDurability } from './durability.ts'
 import type { Notices, RoomNeeds } from './environment.ts'
 import type { Leaving, RoomEnd, RoomObserver, RoomView, Since } from './feature.ts'
-import { FencedLog } from './fenced-log.ts'
 import type { Update } from './journal.ts'
 import { outcomesToLeave } from './outcomes.ts'
-import { RoomDurability } from './record.ts'
+import { RoomRecord } from './record.ts'
 import { Replies } from './replies.ts'
 import { RequestTurns } from './request-turns.ts'
 import { turnOf } from './room-code.ts'
@@ -57,7 +57,7 @@ export class Room {
   readonly #audience: Audience
   readonly #admission: RoomAdmission
   readonly #requests: RequestTurns
-  readonly #log: FencedLog
+  readonly #record: RoomRecord
   readonly #durability: RoomDurability
   readonly #notices: Notices
   /** The observer of each feature of the node. Undefined: the room type does not use the feature. */
@@ -126,8 +126,10 @@ export class Room {
     const { core } = this
     this.#seen = { uncertain: false, epoch: core.epoch }
     this.#notices = needs.notices(claimed, () => this.#mayAct())
-    this.#log = new FencedLog(core, fence, this.#notices, needs, () => this.#look())
-    this.#durability = new RoomDurability(core, definition.durability, this.#log, needs, () => this.#fenced())
+    this.#record = new RoomRecord(core, fence, this.#notices, needs, () => this.#look())
+    this.#durability = new RoomDurability(core, definition.durability, this.#record, needs, () =>
+      this.#fenced(),
+    )
     this.#replies = new Replies(address, core, needs, definition.durability === 'journal' || undefined)
     this.delivery = new Delivery(core, frames, this.#replies, needs)
     this.#backlog = new Backlog(inbox, definition.type, this.#replies, needs)
@@ -211,8 +213,8 @@ export class Room {
   recheck(): void {
     this.#freeze()
     // When a silent store answers again, the record unfreezes the room (`#look`).
-    if (this.#ended || this.#log.uncertain) return
-    this.#log
+    if (this.#ended || this.#record.uncertain) return
+    this.#record
       .verify()
       .then((mine) => {
         if (!mine) this.#fenced()
@@ -226,14 +228,14 @@ export class Room {
 
   /** The store reports that the room is due. It runs already, so the store gets its next due time again. */
   wake(): void {
-    if (!this.#ended && !this.#frozen) this.#log.repeatWakeup()
+    if (!this.#ended && !this.#frozen) this.#record.repeatWakeup()
   }
 
   /** Extends the life of the room's record, and repairs the index of its notices. */
   refresh(): void {
     if (this.#ended || this.#frozen) return
     this.#notices.refresh()
-    this.#log
+    this.#record
       .refresh()
       .then((mine) => mine || this.#fenced())
       .catch(this.#onBroken)
@@ -253,7 +255,7 @@ export class Room {
     const view: RoomView = {
       core: this.core,
       delivery: this.delivery,
-      record: this.#log,
+      record: this.#record,
       phase: this.#phase,
       timed: (run) => this.#timed(run),
       progressed: () => this.#progressed(),
@@ -313,7 +315,7 @@ export class Room {
   /** Stops waiting for a store or a database that does not answer. */
   giveUp(): void {
     for (const observer of this.#observers) observer?.giveUp?.()
-    this.#log.giveUp()
+    this.#record.giveUp()
   }
 
   get address(): RoomAddress {
@@ -593,7 +595,7 @@ export class Room {
   /** A step of an observer has ended. If a database has all changes, the record expires after its usual time again. */
   #progressed(): void {
     const { unsaved } = this.core
-    if (!unsaved && !this.#ended) void this.#log.refresh()
+    if (!unsaved && !this.#ended) void this.#record.refresh()
     if (this.#waitsToEnd && !unsaved) this.#endIfIdle()
     else if (this.#isEndingUnsaved) for (const arrival of this.#inbox.take()) this.#wait(arrival)
   }
@@ -638,7 +640,7 @@ export class Room {
   /** The record has changed: the store does not answer or answers again, or the room continues under another epoch. */
   #look(): void {
     const seen = this.#seen
-    const { uncertain } = this.#log
+    const { uncertain } = this.#record
     const { epoch } = this.core
     this.#seen = { uncertain, epoch }
     if (epoch !== seen.epoch) for (const observer of this.#observers) observer?.repair?.()

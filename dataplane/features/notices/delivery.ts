@@ -22,7 +22,7 @@ import {
 import { NoticeQueue } from './queue.ts'
 
 /**
- * Delivery of notices. `notices.ts` collects and bounds those of a room, `room/fenced-log.ts` writes them, and `server/notices.ts` checks them in
+ * Delivery of notices. `notices.ts` collects and bounds those of a room, `room/record.ts` writes them, and `server/notices.ts` checks them in
  * the backend.
  */
 
