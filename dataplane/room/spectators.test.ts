@@ -280,6 +280,18 @@ describe('ctx.seat', () => {
     expect(await ask(next, ann, 'seat', { id: 'phone' })).toBe(false)
   })
 
+  it('shows the others a player that has lost its connection again since the last update', async () => {
+    const { bench, ann, cem } = await room({ maxPlayers: 3, sync: { rate: 1 } })
+    bench.detach('quiz', cem)
+    await bench.advance(3000)
+    await bench.say('quiz', 'ann', 'keep', 'mine', 1)
+    await bench.resume('quiz', cem, 1)
+    await bench.say('quiz', 'ann', 'seat', { id: 'cem' }, 2)
+    bench.detach('quiz', cem)
+    await bench.advance(1000)
+    expect(ann.members).toContainEqual({ member_id: 'cem', sub: 'cem', connected: false })
+  })
+
   it('returns false for a spectator that is not connected', async () => {
     const { bench, ann, cem } = await room({ maxPlayers: 3 })
     bench.detach('quiz', cem)

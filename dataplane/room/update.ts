@@ -158,13 +158,14 @@ function changesOf(
     const { member, flushed } = membership
     const { id: memberId, sub, connected, spectator, data } = member
     if (!memberships.has(membership)) continue
-    if (connected !== flushed.connected) presence.push({ memberId, connected, sub, spectator })
     // A new member joins in its present role.
-    if (
+    const changesRole =
       spectator !== flushed.spectator &&
       !joins.some((join) => join.membership === membership && !join.replaces)
-    )
-      roles.push({ memberId, sub, spectator })
+    if (changesRole) roles.push({ memberId, sub, spectator })
+    // For the other members, a spectator that has become a player is connected.
+    if (connected !== flushed.connected || (changesRole && !connected))
+      presence.push({ memberId, connected, sub, spectator })
     if (data !== flushed.data) renewed.push({ memberId, data })
     membership.flushed = member
   }
