@@ -481,6 +481,16 @@ describe('Judge: the end of connections and sessions', () => {
     ])
   })
 
+  it('accepts the resume of a move that has crossed the end of the session, and no later one', () => {
+    const moving = () => seated().hear({ t: 'move', in_ms: 0, url: 'ws://other' }).cut(4300)
+    const crossed = moving()
+    crossed.connect()
+    expect(crossed.resume().welcome(true).ping().pass(RETURN_MS).mistakes).toEqual([])
+    const late = moving().pass(1500)
+    late.connect()
+    expect(late.resume().mistakes).toEqual([expect.stringMatching(/^Session over: The client resumes/)])
+  })
+
   it('reports a client that sends no fresh token after token_seconds 0, or before its token expires', () => {
     const expired = seated().cut(4200)
     expired.connect()

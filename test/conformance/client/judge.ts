@@ -284,7 +284,10 @@ export class Judge {
         'Close codes',
         `The client comes back, although connection ${over.line} was closed with ${over.code}: 40xx means stop.`,
       )
-    else if (over)
+    else if (over && this.crossed(session)) {
+      session.over = undefined
+      this.starts += 1
+    } else if (over)
       wrong(
         'Session over',
         `The client resumes, although connection ${over.line} was closed with ${over.code}: after 43xx, start a new session.`,
@@ -313,6 +316,12 @@ export class Judge {
         'Backoff',
         `The client has connected ${RUSH.connections} times within ${seconds(RUSH.within_ms)} without a welcome: it must wait longer after each attempt.`,
       )
+  }
+
+  /** True if the client was moving, and its hello may have crossed the end of the session's previous connection. */
+  private crossed({ line }: Session): boolean {
+    const { now, patience_ms: patienceMs } = this.options
+    return line.move !== undefined && line.ended_at !== undefined && now() - line.ended_at <= patienceMs
   }
 
   /** Checks how the client left the session's previous connection. */
