@@ -309,10 +309,13 @@ export class Seat {
         if (frame.member_id === this.#memberId) this.#link.changed()
         break
       case 'state.snapshot':
-      case 'state.resync':
+      case 'state.resync': {
+        const { spectator } = this
         this.replica.receive(frame)
         this.#arrived()
+        if (this.spectator !== spectator) this.#link.changed()
         break
+      }
       default:
         this.replica.receive(frame)
     }

@@ -102,6 +102,18 @@ test('after a reload, seats lists what the page had, and join continues one', as
   await expect(client.join(second!)).rejects.toEqual(code('seat_lost'))
 })
 
+test('after a reload, seats has the role that a whole state brought', async () => {
+  const { server, owner, open, inRoom } = browser()
+  const before = await inRoom()
+  owner.role(before.room.memberId, 'unseated')
+  server.deliver(owner.resync())
+  expect(before.room.spectator).toBe(true)
+  server.onHello = () => server.welcome()
+  before.leave()
+  const { client } = await open(before.tab)
+  expect(client.seats()).toMatchObject([{ key: 'lobby', spectator: true }])
+})
+
 test('a page that is closed sends no goodbye', async () => {
   const { server, inRoom } = browser()
   const { leave, client } = await inRoom()
