@@ -200,6 +200,15 @@ describe('the claim `data` of a token', () => {
     const claim = await heir.claimed('lounge')
     expect(JSON.stringify(restore(claim, new JournalFormat())!.memberships)).toContain('"data":{"level":4}')
   })
+
+  it('is not written again with other changes of the member', async () => {
+    const { bench, ann } = await join()
+    bench.detach('lounge', ann)
+    await bench.untilIdle()
+    const { journal } = await bench.successor().claimed('lounge')
+    const { presence, renewed } = new JournalFormat().readEntry(journal.at(-1)!)
+    expect([presence, renewed]).toMatchObject([[{ memberId: 'ann', connected: false }], []])
+  })
 })
 
 describe('a removed member', () => {

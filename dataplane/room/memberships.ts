@@ -189,7 +189,9 @@ export class Memberships {
   /** Replaces what room logic sees of a member. */
   change(membership: Membership, change: Partial<Pick<Member, 'connected' | 'spectator' | 'data'>>): void {
     const before = membership.member
-    membership.member = memberFor({ ...before, ...change })
+    const member = { ...before, ...change }
+    // An update records `data` if it is another object than before.
+    membership.member = change.data === undefined ? Object.freeze(member) : memberFor(member)
     this.#spectatorCount += Number(membership.member.spectator) - Number(before.spectator)
     this.#changed(before)
     this.#changed(membership.member)
