@@ -443,6 +443,9 @@ test('the global Date is the real one after all tests of rooms have ended, in an
   await first.close()
   await second.close()
   expect(globalThis.Date).toBe(real)
+  const open = await testRooms([])
+  expect(() => (Date.now = () => 0)).toThrow("Cannot assign to read only property 'now' of Date")
+  await open.close()
 })
 
 test('Date in a task is the wall clock of its node, and the real time outside of rooms', async () => {

@@ -19,6 +19,9 @@ export interface NodeInProcess extends RunningNode {
   readonly admin: AdminOptions
 }
 
+/** `loadClock` of a node that shares its process with tests or other nodes: the load of the process is not its own. */
+export const NO_LOAD: Clock = { now: () => 0, monotonic: () => 0, schedule: () => () => undefined }
+
 /** Starts a node without ports, for simulated time. By default it writes no logs. The node `a` has the host name `a.test`. */
 export async function startInProcess(
   options: Omit<NodeOptions, 'loadClock' | 'listen'> & { readonly nodeId: string },
@@ -28,8 +31,7 @@ export async function startInProcess(
   const running = await startNode({
     log: pino({ level: 'silent' }),
     ...options,
-    // All nodes share one real process, so its load is not the load of a node.
-    loadClock: { now: () => 0, monotonic: () => 0, schedule: () => () => undefined },
+    loadClock: NO_LOAD,
     listen: async (gateway, source) => {
       accept = gateway.listenInProcess()
       admin = source

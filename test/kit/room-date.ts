@@ -24,6 +24,8 @@ export class RoomDate {
         if (name === BEFORE) return this.#restored ? before : undefined
         return name === 'now' ? () => now() ?? before.now() : Reflect.get(before, name, receiver)
       },
+      // With the object itself as receiver, the real `Date` refuses it with its own error.
+      set: (before, name, value) => Reflect.set(before, name, value),
       apply: (before) => new before(now() ?? before.now()).toString(),
       construct: (before, given, target) =>
         Reflect.construct(before, given.length === 0 ? [now() ?? before.now()] : given, target),

@@ -14,6 +14,7 @@ import { nodeName, randomToken } from '../../shared/ids.ts'
 import { systemRandom } from '../../shared/random.ts'
 import { openStore } from '../../shared/store/open.ts'
 import type { RoomOwner, Store } from '../../shared/store/port.ts'
+import { NO_LOAD } from '../kit/process.ts'
 import { Player, type PlayerOptions } from '../players/ledger.ts'
 import { callControl, loginAt, metricOf, runtimeOf } from './calls.ts'
 import { ledgerRoom } from './cluster-room.ts'
@@ -407,6 +408,7 @@ async function startLocalNode(
     adminPort: 0,
     drainSeconds: 0.5,
     nodeLeaseMs: leaseMs,
+    loadClock: NO_LOAD,
     ...parts,
     ...options,
     rooms,
