@@ -102,25 +102,19 @@ describe('the load', () => {
 })
 
 /**
- * A controller with a function that lets time pass in probes of 20 ms. The event loop is behind by the given time, and idle for `idleShare` of the
- * time. Default: never while it is behind.
+ * A controller with a function that lets time pass in probes of 20 ms. The event loop is behind by the given time, and the process has `share`
+ * of a core. Default: a whole core while it is behind.
  */
 function controller() {
   const overload = new OverloadController()
-  let [now, idleMs] = [1000, 0]
+  let [now, cpuMs] = [1000, 0]
   return {
     overload,
-    pass(lagMs: number, forMs: number, idleShare = lagMs > 0 ? 0 : 0.8): number {
+    pass(lagMs: number, forMs: number, share = lagMs > 0 ? 1 : 0.2): number {
       for (const until = now + forMs; now < until; now += 20) {
-        overload.observe({ lagMs, now, idleMs })
-        idleMs += 20 * idleShare
+        overload.observe({ lagMs, now, cpuMs })
+        cpuMs += 20 * share
       }
-      return overload.relief.slowdown
-    },
-    /** The event loop does not turn for `forMs`. */
-    block(forMs: number): number {
-      now += forMs
-      overload.observe({ lagMs: forMs, now, idleMs })
       return overload.relief.slowdown
     },
   }
@@ -136,12 +130,6 @@ describe('a node whose event loop is behind', () => {
     expect(overload.overloaded).toBe(false)
   })
 
-  it('changes nothing for a single long block, and takes a step with each of several in a row', () => {
-    const { pass, block } = controller()
-    pass(0, 1000)
-    expect([block(3000), pass(0, 100), block(3000), block(3000), block(3000)]).toEqual([1, 1, 1, 1.2, 1.43])
-  })
-
   it('reads its sockets less often after slower rooms had time to help, and then slows them down further if needed', () => {
     const { overload, pass } = controller()
     pass(500, 1900)
@@ -154,40 +142,41 @@ describe('a node whose event loop is behind', () => {
     expect(overload.relief).toEqual({ slowdown: 10, inputIntervalMs: 1000 })
   })
 
-  it('returns to normal within 2 s after the load has gone, even if the loop is late now and then', () => {
+  it('returns to normal some seconds after the load has gone, even if the loop is late now and then', () => {
     const { overload, pass } = controller()
     pass(500, 10_000)
-    for (let times = 0; times < 10; times++) {
+    for (let times = 0; times < 60; times++) {
       pass(500, 20)
       pass(0, 180)
     }
     expect(overload.relief).toEqual({ slowdown: 1, inputIntervalMs: 0 })
   })
 
-  it('takes its measures back the faster, the longer it is idle, and keeps them if it is idle for at most 5% of the time', () => {
-    const backAfter = (idleShare: number): number => {
-      const { overload, pass } = controller()
-      pass(500, 3000)
-      const { relief } = overload
-      for (let ms = 0; ms < 60_000; ms += 20) {
-        pass(10, 20, idleShare)
-        if (overload.relief !== relief) return ms
-      }
-      return Number.POSITIVE_INFINITY
-    }
-    expect([0.05, 0.1, 0.3, 0.5, 0.9].map(backAfter)).toEqual([Number.POSITIVE_INFINITY, 2160, 340, 140, 20])
-  })
-
-  it('takes no measure while it is idle for more than 5% of the time, however late other processes make it', () => {
+  it('keeps its measures as long as it has no unused CPU time', () => {
     const { overload, pass } = controller()
-    expect([pass(500, 60_000, 0.06), overload.overloaded]).toEqual([1, false])
-    expect(pass(500, 220, 0.04)).toBe(1.2)
+    pass(500, 3000)
+    const { relief } = overload
+    pass(10, 60_000, 0.97)
+    expect(overload.relief).toEqual(relief)
+    pass(10, 3000, 0.7)
+    expect(overload.relief).not.toEqual(relief)
   })
 
-  it('is detected by late timers, by the time that inputs have waited, and by an event loop that is not idle', () => {
-    for (const [lateMs, idleShare] of [
-      [0, 0],
-      [250, 0],
+  it('takes no measure if other processes took its core', () => {
+    const { overload, pass } = controller()
+    expect([pass(500, 60_000, 0.2), overload.overloaded]).toEqual([1, false])
+    // An overloaded node keeps its measures if other processes take its core.
+    pass(500, 3000)
+    pass(500, 20, 0.2)
+    const { relief } = overload
+    pass(500, 60_000, 0.2)
+    expect(overload.relief).toEqual(relief)
+  })
+
+  it('is detected by late timers, by the time that inputs have waited, and by the CPU share of the process', () => {
+    for (const [lateMs, share] of [
+      [0, 1],
+      [250, 1],
       [250, 0.2],
     ] as const) {
       const clock = new LateClock()
@@ -197,13 +186,11 @@ describe('a node whose event loop is behind', () => {
         metrics: metrics(),
         log,
         waitedMs: () => 250 - lateMs,
-        // A process with little CPU time, which is no reason to take no measures.
-        cpuMs: () => clock.monotonic() * 0.1,
-        idleMs: () => clock.monotonic() * idleShare,
+        cpuMs: () => clock.monotonic() * share,
       })
       meter.start()
       clock.advance(10_000)
-      expect(meter.overloaded).toBe(idleShare === 0)
+      expect(meter.overloaded).toBe(share === 1)
     }
   })
 })

@@ -37,15 +37,13 @@ const BEHIND_MS = 40
 const MORE_AFTER_MS = 200
 /** The same for the first step that drops inputs: the slower rooms get time to take effect. */
 const OVERLOADED_AFTER_MS = 1000
-/** Maximum time that a probe counts, unless the event loop was behind at the probe before, too. A single block, however long, thus changes nothing. */
+/** Maximum time that one probe counts. A single block of the event loop, however long, thus changes nothing. */
 const LOOK_MS = 100
-/**
- * A node whose event loop waits for events for more than this share of the time can do more. If its timers are late, other processes have delayed its
- * wake-up, or it was suspended.
- */
-const FREE_SHARE = 0.05
-/** Time after which one step is taken back if the event loop is idle for half of it. It is shorter if the event loop is idle for longer. */
-const LESS_AFTER_MS = 120
+/** If the process got less of a core than this while it was late, other processes delayed it. This says nothing about its own load. */
+const OWN_SHARE = 0.4
+/** Share of a core up to which a node could do more, and the unused part of that time after which one step is taken back. */
+const FULL_SHARE = 0.93
+const LESS_AFTER_MS = 300
 
 /** Measures of a node against overload. */
 interface Relief {
@@ -71,8 +69,8 @@ interface Look {
   readonly lagMs: number
   /** Time of the probe, on the monotonic clock. */
   readonly now: number
-  /** Time for which the event loop has waited for events since its start, in milliseconds. It excludes time in which the process had work and no CPU. */
-  readonly idleMs: number
+  /** CPU time that the process has used since its start, in milliseconds. */
+  readonly cpuMs: number
 }
 
 /**
@@ -83,10 +81,9 @@ export class OverloadController {
   #step = 0
   /** Time behind, less the time not behind, since the last step. */
   #behindMs = 0
-  /** Time in which the work since the last step would have fitted again, less the time behind. */
+  /** Unused CPU time, less the time behind, since the last step. */
   #spareMs = 0
   #last: Look | undefined
-  #wasBehind = false
 
   get relief(): Relief {
     return STEPS[this.#step]!
@@ -101,14 +98,12 @@ export class OverloadController {
     const last = this.#last ?? look
     this.#last = look
     const passedMs = look.now - last.now
-    const idleMs = look.idleMs - last.idleMs
-    const freeMs = idleMs - FREE_SHARE * passedMs
-    const behind = freeMs <= 0 && look.lagMs > BEHIND_MS * this.relief.slowdown
-    const behindMs = (this.#wasBehind ? passedMs : Math.min(LOOK_MS, passedMs)) * (behind ? 1 : -1)
-    this.#wasBehind = behind
-    const spareMs = (passedMs * freeMs) / Math.max(1, passedMs - idleMs)
+    const usedMs = look.cpuMs - last.cpuMs
+    const behind = look.lagMs > BEHIND_MS * this.relief.slowdown
+    if (behind && usedMs < OWN_SHARE * passedMs) return
+    const behindMs = Math.min(LOOK_MS, passedMs) * (behind ? 1 : -1)
     this.#behindMs = Math.max(0, this.#behindMs + behindMs)
-    this.#spareMs = Math.max(0, this.#spareMs + (behind ? -behindMs : spareMs))
+    this.#spareMs = Math.max(0, this.#spareMs + (behind ? -behindMs : passedMs - usedMs / FULL_SHARE))
     const next = STEPS[this.#step + 1]
     const isFirst = !this.overloaded && next && next.inputIntervalMs > 0
     if (next && this.#behindMs >= (isFirst ? OVERLOADED_AFTER_MS : MORE_AFTER_MS)) this.#go(1)
@@ -128,7 +123,6 @@ export class LoadMeter {
   readonly #metrics: Metrics<typeof NODE_METRICS>
   readonly #waitedMs: () => number
   readonly #cpuMs: () => number
-  readonly #idleMs: () => number
   readonly #overload = new OverloadController()
   #intervalStart = 0
   #mark: EventLoopUtilization = performance.eventLoopUtilization()
@@ -145,15 +139,12 @@ export class LoadMeter {
     readonly waitedMs?: () => number
     /** Returns the CPU time that the process has used, in milliseconds. */
     readonly cpuMs?: () => number
-    /** Returns the time for which the event loop has waited for events, in milliseconds. */
-    readonly idleMs?: () => number
   }) {
     this.#clock = node.clock
     this.#log = node.log
     this.#metrics = node.metrics
     this.#waitedMs = node.waitedMs ?? (() => 0)
     this.#cpuMs = node.cpuMs ?? processCpuMs
-    this.#idleMs = node.idleMs ?? (() => performance.eventLoopUtilization().idle)
     node.metrics.eventLoopUtilisation.read(() => this.eventLoopUtilisation)
     node.metrics.slowdown.read(() => this.slowdown)
     node.metrics.overloaded.read(() => Number(this.overloaded))
@@ -216,7 +207,7 @@ export class LoadMeter {
           'the process stood still',
         )
       this.#longestMs = Math.max(this.#longestMs, lateMs)
-      this.#overload.observe({ lagMs, now, idleMs: this.#idleMs() })
+      this.#overload.observe({ lagMs, now, cpuMs })
       if (now - this.#intervalStart >= INTERVAL_MS) this.#endInterval(now)
       const idle = lagMs <= IDLE_LATE_MS && cpuMs - before.cpuMs <= IDLE_SHARE * (now - before.now)
       this.#probe(idle && this.slowdown === 1 ? untilNext(this.#clock, IDLE_PROBE_MS) : PROBE_MS, {
