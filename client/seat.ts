@@ -53,7 +53,7 @@ const REJOINS = 5
 const REJOIN_BASE_MS = 500
 const REJOIN_MAX_MS = 5000
 
-/** What a join asks for. */
+/** Options of a join. */
 export interface JoinTarget {
   /** False: the join fails with `room_not_found` if the room does not exist. Default: it creates the room. */
   readonly create?: boolean

@@ -3,7 +3,7 @@ import type { Fence, Notices } from '../../../shared/store/port.ts'
 /** Maximum number of notices of a room that a node keeps in memory. It reads further ones from the store. */
 const MAX_KEPT = 32
 
-/** What delivers the notices: `NoticeDelivery`. */
+/** The part of `NoticeDelivery` that a queue calls. */
 interface Delivery {
   recover(queue: NoticeQueue): Promise<void>
   list(queue: NoticeQueue): Promise<void>

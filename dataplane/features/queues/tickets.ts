@@ -155,7 +155,7 @@ const QUIET_MS = 10_000
 /** A ticket in the record of its queue, by the name of its player. */
 export interface TicketRow {
   readonly member: string
-  /** What the queue keeps of it: the result of `entry`. */
+  /** The result of `entry`, which the queue keeps. */
   readonly ticket: Json
   /** Hash of the data that the client has given. Absent: it is `ticket`. */
   readonly given?: string
