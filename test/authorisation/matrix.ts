@@ -157,12 +157,12 @@ export const ADMIN: Readonly<Record<string, AdminRow>> = {
 
 /** Origins of a request to the routes for development. */
 export const DEV_CALLERS = {
-  program: 'of a program of this machine',
-  page: 'of a page of this machine',
-  extension: 'of a page of another scheme',
-  elsewhere: 'of a page from elsewhere',
-  renamed: 'by another name of this machine',
-  network: 'from another machine',
+  program: 'programs of this machine',
+  page: 'pages of this machine',
+  extension: 'pages of another scheme, such as an extension',
+  elsewhere: 'pages of another origin',
+  renamed: 'requests by another name of this machine',
+  network: 'other machines',
 } as const
 
 export type DevCaller = keyof typeof DEV_CALLERS
@@ -192,7 +192,7 @@ export const DEV: Readonly<Record<string, DevRow>> = {
 export const HELLO: Readonly<Record<string, 'yes' | CloseName>> = {
   'a token': 'yes',
   'a token of the project’s own pair': 'yes',
-  'the same, where keys are required': 'unauthenticated',
+  'a token of the project’s own pair, where keys are required': 'unauthenticated',
   'no token': 'unauthenticated',
   'a token with another key’s signature': 'unauthenticated',
   'a token whose claims were changed': 'unauthenticated',
@@ -221,13 +221,13 @@ export const HELLO: Readonly<Record<string, 'yes' | CloseName>> = {
 
 /** State of a client when it sends a message. */
 export const STATES = {
-  new: 'nothing said yet',
-  outside: 'welcome, in no room',
-  inside: 'welcome, in the room',
-  elsewhere: 'in another room than it names',
-  denied: 'its token does not allow the room',
-  expired: 'its token has expired',
-  revoked: 'its key was revoked',
+  new: 'before `welcome`',
+  outside: 'in no room',
+  inside: 'in the room',
+  elsewhere: 'in another room',
+  denied: 'the token does not allow the room',
+  expired: 'the token has expired',
+  revoked: 'the key was revoked',
   taken_over: 'resumed elsewhere',
 } as const
 
@@ -284,44 +284,76 @@ const problemCell = (answer: Answer): string =>
 const closeCell = (name: CloseName): string => `${CLOSE[name]} \`${name}\``
 
 function messageCell(answer: MessageAnswer): string {
-  if (answer === 'yes') return 'yes'
+  // A goodbye asks for this close.
+  if (answer === 'yes' || answer === ENDS) return 'yes'
   return 'close' in answer ? closeCell(answer.close) : `\`${answer.error}\``
 }
 
+/** Returns a table with one row for all rows of the matrix that have equal answers: what is accepted, and how the rest is refused. */
 function table<Column extends string, Cell>(
   corner: string,
   columns: Readonly<Record<Column, string>>,
   rows: Readonly<Record<string, Readonly<Record<Column, Cell>>>>,
   show: (cell: Cell) => string,
 ): string {
-  const names = Object.keys(columns) as Column[]
+  const groups = grouped(Object.entries(rows), ([, cells]) => JSON.stringify(cells))
   return [
-    `| ${[corner, ...names.map((name) => columns[name])].join(' | ')} |`,
-    `|${'---|'.repeat(names.length + 1)}`,
-    ...Object.entries(rows).map(
-      ([row, cells]) => `| ${[`\`${row}\``, ...names.map((name) => show(cells[name]))].join(' | ')} |`,
-    ),
+    `| ${corner} | accepted | refused |`,
+    '|---|---|---|',
+    ...groups.map((group) => {
+      const [, cells] = group[0]!
+      const answers = grouped(Object.keys(columns) as Column[], (name) => show(cells[name]))
+      const accepted = answers.find(([name]) => show(cells[name!]) === 'yes') ?? []
+      const refused = answers.filter((names) => names !== accepted)
+      return `| ${[
+        group.map(([row]) => code(row)).join(', '),
+        listed(accepted, columns),
+        refused.map((names) => `${show(cells[names[0]!])}: ${listed(names, columns)}`).join('. '),
+      ].join(' | ')} |`
+    }),
   ].join('\n')
 }
 
+function listed<Column extends string>(
+  names: readonly Column[],
+  columns: Readonly<Record<Column, string>>,
+): string {
+  return names.length === Object.keys(columns).length && names.length > 1
+    ? 'everyone'
+    : names.map((name) => columns[name]).join('; ')
+}
+
+/** Returns the items with equal keys together, in the order of their first item. */
+const grouped = <T>(items: readonly T[], keyOf: (item: T) => string): T[][] => {
+  const groups = new Map<string, T[]>()
+  for (const item of items) {
+    const key = keyOf(item)
+    groups.set(key, [...(groups.get(key) ?? []), item])
+  }
+  return [...groups.values()]
+}
+
+const code = (text: string): string => `\`${text}\``
+
 function helloTable(): string {
-  const rows = Object.entries(HELLO).map(
-    ([shown, answer]) => `| ${shown} | ${answer === 'yes' ? 'yes' : closeCell(answer)} |`,
-  )
-  return ['| a `hello` with | is let in |', '|---|---|', ...rows].join('\n')
+  const rows = grouped(Object.keys(HELLO), (shown) => HELLO[shown]!).map((shown) => {
+    const answer = HELLO[shown[0]!]!
+    return `| ${answer === 'yes' ? 'accepted' : closeCell(answer)} | ${shown.join('; ')} |`
+  })
+  return ['| answer | a `hello` with |', '|---|---|', ...rows].join('\n')
 }
 
 /** Returns the tables of docs/security.md. */
 export const authorisationTables = (): string =>
   [
     '### The control API',
-    table('a request with', CONTROL_CREDENTIALS, CONTROL, problemCell),
+    table('requests', CONTROL_CREDENTIALS, CONTROL, problemCell),
     '### The admin side of a node',
-    table('a request with', ADMIN_CREDENTIALS, ADMIN, problemCell),
+    table('requests', ADMIN_CREDENTIALS, ADMIN, problemCell),
     '### The routes for development',
-    table('a request', DEV_CALLERS, DEV, String),
+    table('requests', DEV_CALLERS, DEV, String),
     '### The first message of a websocket',
     helloTable(),
     '### Messages of the websocket',
-    table('a message of a client', STATES, MESSAGES, messageCell),
+    table('messages', STATES, MESSAGES, messageCell),
   ].join('\n\n')
