@@ -6,31 +6,29 @@ import type { JournalFormat, LostEpochs, PastUpdates, Position, RoomEvent, Updat
 import type { Grant } from './layer-rules.ts'
 import type { HistoryLimits } from './limits.ts'
 import { type RoomFrames, replayedLayers, type UpdateFrames } from './room-frames.ts'
+import { type LoggedUpdate, UpdateLog } from './update-log.ts'
 
 interface PackedUpdate extends Position {
   /** Its journal entry, if there is one. */
   readonly packed: Uint8Array | undefined
 }
 
-/** One update, kept as bytes. As objects, it would take twenty times the memory. */
-export interface KeptUpdate extends PackedUpdate {
-  /** When its first change was made (monotonic clock). Undefined: another owner made the update. */
-  readonly since: number | undefined
-  /** Frames as they were sent. None if another owner made the update. */
-  readonly frames: UpdateFrames
+/** The parts of an update for single members. Most updates have none. */
+interface OwnParts {
   /** Events for single members. */
   readonly targeted: readonly RoomEvent[]
   readonly grants: readonly Grant[]
-  readonly bytes: number
 }
+
+/** One update of a history. */
+export interface KeptUpdate extends LoggedUpdate, Position, OwnParts {}
 
 const NO_FRAMES: UpdateFrames = { patch: {}, rest: undefined }
 const NO_NAMES: readonly string[] = []
 const NO_LAYER_FRAMES: ReadonlyMap<string, Frames> = new Map()
-/** Bytes of an entry, without its frames. */
-const ENTRY_BYTES = 200
-const NO_EVENTS: readonly RoomEvent[] = []
-const NO_GRANTS: readonly Grant[] = []
+const NO_PARTS: OwnParts = { targeted: [], grants: [] }
+/** Approximate bytes of a part for single members. */
+const PART_BYTES = 200
 
 /** How the layers of a member have changed. */
 interface LayerChanges {
@@ -52,10 +50,14 @@ export class History {
   readonly #budget: HistoryBudget
   readonly #frames: RoomFrames
   readonly #format: JournalFormat
-  /** Position before the first of `#entries`. */
+  readonly #link = new Link(this)
+  readonly #log = new UpdateLog()
+  /** By seq. */
+  readonly #own = new Map<number, OwnParts>()
+  /** Number of events and grants in `#own`. */
+  #parts = 0
+  /** Position before the first update of the log. */
   #base: Position
-  #entries: KeptUpdate[] = []
-  #bytes = 0
   #lost: readonly LostEpochs[] = []
 
   /** An empty history at `base`, the position of the room. `budget`: shared by all rooms of the node. */
@@ -81,7 +83,7 @@ export class History {
     const since = this.#lost.at(-1)?.before ?? 0
     let base = this.#base
     const updates: Uint8Array[] = []
-    for (const entry of last ? [...this.#entries, last] : this.#entries)
+    for (const entry of last ? [...this.#from(0), last] : this.#from(0))
       if (entry.epoch < since) base = entry
       else if (entry.packed) updates.push(entry.packed)
     return { base: { epoch: Math.max(base.epoch, since), seq: base.seq }, updates }
@@ -89,7 +91,7 @@ export class History {
 
   /** The kept updates, the latest first. */
   get latest(): readonly KeptUpdate[] {
-    return this.#entries.toReversed()
+    return [...this.#from(0)].reverse()
   }
 
   /** Adds the next update. `packed`: its journal entry. `frames`: its encoded frames. `since`: when its first change was made. */
@@ -99,45 +101,54 @@ export class History {
     frames: UpdateFrames = NO_FRAMES,
     since?: number,
   ): void {
-    const { epoch, seq, events } = update
-    const targeted = events.some((event) => event.to) ? events.filter((event) => event.to) : NO_EVENTS
-    const bytes =
-      ENTRY_BYTES * (1 + targeted.length) +
-      size(frames.patch) +
-      size(frames.rest) +
-      sizeOfLayers(frames.layers) +
-      (packed?.length ?? 0)
-    const grants = update.layers?.grants ?? NO_GRANTS
-    this.#entries.push({ epoch, seq, since, frames: kept(frames), targeted, grants, packed, bytes })
-    this.#bytes += bytes
-    while (this.#entries.length > this.#limits.entries || this.#bytes > this.#limits.bytes) this.dropOldest()
-    this.#budget.used(this)
+    const { epoch, seq, events, layers } = update
+    const targeted = events.some(({ to }) => to) ? events.filter(({ to }) => to) : NO_PARTS.targeted
+    const grants = layers?.grants ?? NO_PARTS.grants
+    const parts = targeted.length + grants.length
+    if (parts > 0) this.#own.set(seq, { targeted, grants })
+    this.#parts += parts
+    this.#log.add({ epoch, since, frames, packed })
+    while (this.#log.length > this.#limits.entries || this.bytes > this.#limits.bytes) this.dropOldest()
+    this.#budget.used(this.#link)
   }
 
   get bytes(): number {
-    return this.#bytes
+    return this.#log.bytes + PART_BYTES * this.#parts
   }
 
   /** Drops the oldest update. Returns false if there is none. */
   dropOldest(): boolean {
-    const oldest = this.#entries.shift()
-    if (!oldest) return false
-    this.#bytes -= oldest.bytes
-    this.#base = { epoch: oldest.epoch, seq: oldest.seq }
+    const epoch = this.#log.shift()
+    if (epoch === undefined) return false
+    const seq = this.#base.seq + 1
+    this.#base = { epoch, seq }
+    const own = this.#own.get(seq)
+    if (own) this.#parts -= own.targeted.length + own.grants.length
+    this.#own.delete(seq)
     return true
   }
 
   /** The room is no longer here, so its history leaves the budget. */
   end(): void {
-    this.#budget.forget(this)
+    this.#budget.forget(this.#link)
   }
 
   /** Drops all updates: no member can or may receive them. */
   clear(base: Position): void {
-    this.#entries = []
-    this.#bytes = 0
+    this.#log.clear()
+    this.#own.clear()
+    this.#parts = 0
     this.#base = base
-    this.#budget.used(this)
+    this.#budget.used(this.#link)
+  }
+
+  /** The kept updates from number `from` on. */
+  *#from(from: number): IterableIterator<KeptUpdate> {
+    let seq = this.#base.seq + from
+    for (const logged of this.#log.from(from)) {
+      seq++
+      yield { ...logged, seq, ...(this.#own.get(seq) ?? NO_PARTS) }
+    }
   }
 
   /** Updates of these epochs are not in this history, although their owners may have used the same seqs. */
@@ -161,14 +172,14 @@ export class History {
   ): Replay | undefined {
     const frames = this.#frames
     const from = position.seq - this.#base.seq
-    if (from < 0 || from > this.#entries.length) return undefined
-    const before = this.#entries[from - 1] ?? this.#base
-    const after = this.#entries[from]?.epoch ?? currentEpoch
+    if (from < 0 || from > this.#log.length) return undefined
+    const entries = [...this.#from(Math.max(0, from - 1))]
+    const before = from > 0 ? entries.shift()! : this.#base
+    const after = entries[0]?.epoch ?? currentEpoch
     if (position.epoch < before.epoch || position.epoch > after) return undefined
     if (this.#lost.some((lost) => lost.after < position.epoch && position.epoch < lost.before))
       return undefined
     const missed: Frames[] = []
-    const entries = this.#entries.slice(from)
     const { throughout, shown, hidden } = changesOf(entries, memberId, layers)
     for (const entry of entries) {
       const shared = sharedFrames(entry, subprotocol, throughout, frames, this.#format)
@@ -225,32 +236,35 @@ function changesOf(
   return { throughout, shown, hidden }
 }
 
-/** Returns frames that can be kept. Small frames lie in a block that Node shares, and one kept frame would keep the whole block. */
-function kept({ patch, rest, layers }: UpdateFrames): UpdateFrames {
-  return {
-    patch: copies(patch),
-    rest: rest && copies(rest),
-    layers: layers && new Map([...layers].map(([layer, frames]) => [layer, copies(frames)])),
+/** A history in the order of use, between two others. */
+class Link {
+  /** Undefined: the end of the order, which is also its start. */
+  readonly history: History | undefined
+  /** Bytes of the history when it was used last. */
+  bytes = 0
+  older: Link = this
+  newer: Link = this
+
+  constructor(history?: History) {
+    this.history = history
+  }
+
+  /** Moves to the front of `next`. */
+  moveBefore(next: Link): void {
+    this.leave()
+    this.older = next.older
+    this.newer = next
+    this.older.newer = this
+    next.older = this
+  }
+
+  leave(): void {
+    this.older.newer = this.newer
+    this.newer.older = this.older
+    this.older = this
+    this.newer = this
   }
 }
-
-function sizeOfLayers(layers: UpdateFrames['layers']): number {
-  let bytes = 0
-  if (layers) for (const frames of layers.values()) bytes += ENTRY_BYTES + size(frames)
-  return bytes
-}
-
-function copies(frames: Frames): Frames {
-  const copied: { [codec in Subprotocol]?: Frame } = {}
-  for (const codec in frames) {
-    const bytes = frames[codec as Subprotocol]!
-    copied[codec as Subprotocol] = bytes.length === bytes.buffer.byteLength ? bytes : new Uint8Array(bytes)
-  }
-  return copied
-}
-
-const size = (frames: Frames | undefined): number =>
-  (frames?.['roomful.v1.json']?.length ?? 0) + (frames?.['roomful.v1.msgpack']?.length ?? 0)
 
 /**
  * Limit of the histories of all rooms of a node together. Above it, the room that was inactive for longest loses its oldest updates first.
@@ -259,8 +273,8 @@ const size = (frames: Frames | undefined): number =>
 export class HistoryBudget {
   readonly #mostBytes: number
   readonly #dropped: Counter
-  /** Bytes of each history, the least recently used first. */
-  readonly #held = new Map<History, number>()
+  /** The least recently used history follows it, and the latest is before it. */
+  readonly #end = new Link()
   #bytes = 0
 
   /** `dropped`: counts updates that are dropped because of the limit. */
@@ -275,28 +289,30 @@ export class HistoryBudget {
   }
 
   /** A history has changed. */
-  used(history: History): void {
-    const { bytes } = history
-    this.#bytes += bytes - (this.#held.get(history) ?? 0)
-    // The history that was used last comes last.
-    this.#held.delete(history)
-    if (bytes > 0) this.#held.set(history, bytes)
+  used(link: Link): void {
+    link.moveBefore(this.#end)
+    this.#count(link)
     let dropped = 0
-    for (const oldest of this.#held.keys()) {
-      if (this.#bytes <= this.#mostBytes) break
-      while (this.#bytes > this.#mostBytes && oldest.dropOldest()) {
-        dropped++
-        this.#bytes += oldest.bytes - this.#held.get(oldest)!
-        this.#held.set(oldest, oldest.bytes)
-      }
-      if (oldest.bytes === 0) this.#held.delete(oldest)
+    while (this.#bytes > this.#mostBytes) {
+      const oldest = this.#end.newer
+      if (!oldest.history) break
+      if (oldest.history.dropOldest()) dropped++
+      else oldest.leave()
+      this.#count(oldest)
     }
     if (dropped > 0) this.#dropped.inc(dropped)
   }
 
   /** The room of a history is no longer here. */
-  forget(history: History): void {
-    this.#bytes -= this.#held.get(history) ?? 0
-    this.#held.delete(history)
+  forget(link: Link): void {
+    link.leave()
+    this.#bytes -= link.bytes
+    link.bytes = 0
+  }
+
+  #count(link: Link): void {
+    const bytes = link.history?.bytes ?? 0
+    this.#bytes += bytes - link.bytes
+    link.bytes = bytes
   }
 }

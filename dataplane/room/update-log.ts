@@ -1,0 +1,197 @@
+import { SUBPROTOCOLS } from '../../shared/protocol/messages.ts'
+import type { Frame } from '../frame.ts'
+import type { Frames } from '../traffic.ts'
+import type { MutableFrames, UpdateFrames } from './room-frames.ts'
+
+/** Bytes of one update, as they were sent and recorded. */
+export interface LoggedUpdate {
+  readonly epoch: number
+  /** When its first change was made (monotonic clock). Undefined: another owner made the update. */
+  readonly since: number | undefined
+  /** Frames as they were sent. None if another owner made the update. */
+  readonly frames: UpdateFrames
+  /** Its journal entry, if there is one. */
+  readonly packed: Uint8Array | undefined
+}
+
+/** Consecutive updates in one buffer. The bytes are never changed, so frames of a replay are views. */
+interface Block {
+  readonly bytes: Buffer
+  /** End of the last update. */
+  end: number
+}
+
+/** Bytes that a block takes in addition to its buffer. */
+const BLOCK_BYTES = 200
+const MIN_BLOCK_BYTES = 512
+const MAX_BLOCK_BYTES = 32 * 1024
+/** A new block has this share of the log, so that unused space is at most two such shares. */
+const BLOCK_SHARE = 1 / 8
+
+/** Size of the update (4 bytes), epoch and time (8 bytes each). Its byte strings follow. */
+const HEAD_BYTES = 20
+/** Kind of a byte string (1 byte), length of its name (2 bytes) and its size (4 bytes). Name and bytes follow. */
+const STRING_HEAD_BYTES = 7
+
+/** Kinds of byte strings. Frames have the index of their codec added. */
+const PACKED = 0
+const PATCH = 1
+const REST = PATCH + SUBPROTOCOLS.length
+/** The string's name is that of the layer. */
+const LAYER = REST + SUBPROTOCOLS.length
+
+/**
+ * Consecutive updates as bytes, the oldest first, in blocks of memory. An object and buffers for each update would take several times its
+ * bytes. A block without updates is released.
+ */
+export class UpdateLog {
+  readonly #blocks: Block[] = []
+  /** Start of the oldest update in the first block. */
+  #start = 0
+  #length = 0
+  #bytes = 0
+
+  /** Number of updates. */
+  get length(): number {
+    return this.#length
+  }
+
+  /** Bytes of memory that the log takes. */
+  get bytes(): number {
+    return this.#bytes
+  }
+
+  /** Copies an update into the log. */
+  add({ epoch, since, frames: { patch, rest, layers }, packed }: LoggedUpdate): void {
+    let size = HEAD_BYTES + sizeOf(patch) + sizeOf(rest)
+    if (packed) size += STRING_HEAD_BYTES + packed.length
+    if (layers) for (const [layer, frames] of layers) size += sizeOf(frames, Buffer.byteLength(layer))
+    const block = this.#blockFor(size)
+    const { bytes, end } = block
+    bytes.writeUInt32LE(size, end)
+    bytes.writeDoubleLE(epoch, end + 4)
+    bytes.writeDoubleLE(since ?? Number.NaN, end + 12)
+    let at = end + HEAD_BYTES
+    if (packed) at = write(bytes, at, PACKED, '', packed)
+    at = writeFrames(bytes, at, PATCH, '', patch)
+    at = writeFrames(bytes, at, REST, '', rest)
+    if (layers) for (const [layer, frames] of layers) at = writeFrames(bytes, at, LAYER, layer, frames)
+    block.end = at
+    this.#length++
+  }
+
+  /** Removes the oldest update, and returns its epoch. Undefined: the log is empty. */
+  shift(): number | undefined {
+    const [block] = this.#blocks
+    if (!block) return undefined
+    const epoch = block.bytes.readDoubleLE(this.#start + 4)
+    this.#start += block.bytes.readUInt32LE(this.#start)
+    this.#length--
+    if (this.#start === block.end) {
+      this.#blocks.shift()
+      this.#bytes -= BLOCK_BYTES + block.bytes.length
+      this.#start = 0
+    }
+    return epoch
+  }
+
+  clear(): void {
+    this.#blocks.length = 0
+    this.#start = 0
+    this.#length = 0
+    this.#bytes = 0
+  }
+
+  /** Yields the updates from number `from` on. The oldest is number 0. */
+  *from(from: number): IterableIterator<LoggedUpdate> {
+    let number = 0
+    for (const [i, { bytes, end }] of this.#blocks.entries())
+      for (let at = i === 0 ? this.#start : 0; at < end; at += bytes.readUInt32LE(at))
+        if (number++ >= from) yield read(bytes, at)
+  }
+
+  #blockFor(size: number): Block {
+    const last = this.#blocks.at(-1)
+    if (last && last.end + size <= last.bytes.length) return last
+    const share = Math.min(MAX_BLOCK_BYTES, Math.max(MIN_BLOCK_BYTES, this.#bytes * BLOCK_SHARE))
+    // Not from the pool of Node, whose blocks would stay in memory as long as one update.
+    const bytes = Buffer.allocUnsafeSlow(Math.max(size, Math.ceil(share)))
+    const block = { bytes, end: 0 }
+    this.#blocks.push(block)
+    this.#bytes += BLOCK_BYTES + bytes.length
+    return block
+  }
+}
+
+function sizeOf(frames: Frames | undefined, nameBytes = 0): number {
+  let size = 0
+  if (frames)
+    for (const codec of SUBPROTOCOLS) {
+      const bytes = frames[codec]
+      if (bytes) size += STRING_HEAD_BYTES + nameBytes + bytes.length
+    }
+  return size
+}
+
+/** Writes a byte string for each codec. Returns the end. */
+function writeFrames(
+  into: Buffer,
+  at: number,
+  kind: number,
+  name: string,
+  frames: Frames | undefined,
+): number {
+  let end = at
+  if (frames)
+    for (let i = 0; i < SUBPROTOCOLS.length; i++) {
+      const bytes = frames[SUBPROTOCOLS[i]!]
+      if (bytes) end = write(into, end, kind + i, name, bytes)
+    }
+  return end
+}
+
+/** Writes a byte string. Returns its end. */
+function write(into: Buffer, at: number, kind: number, name: string, bytes: Uint8Array): number {
+  const nameBytes = name === '' ? 0 : into.write(name, at + STRING_HEAD_BYTES)
+  into[at] = kind
+  into.writeUInt16LE(nameBytes, at + 1)
+  into.writeUInt32LE(bytes.length, at + 3)
+  const start = at + STRING_HEAD_BYTES + nameBytes
+  into.set(bytes, start)
+  return start + bytes.length
+}
+
+/** Reads the update at `start`. */
+function read(bytes: Buffer, start: number): LoggedUpdate {
+  const end = start + bytes.readUInt32LE(start)
+  const since = bytes.readDoubleLE(start + 12)
+  const patch: MutableFrames = {}
+  let packed: Uint8Array | undefined
+  let rest: MutableFrames | undefined
+  let layers: Map<string, MutableFrames> | undefined
+  for (let at = start + HEAD_BYTES; at < end; ) {
+    const kind = bytes[at]!
+    const nameAt = at + STRING_HEAD_BYTES
+    const stringAt = nameAt + bytes.readUInt16LE(at + 1)
+    at = stringAt + bytes.readUInt32LE(at + 3)
+    const string: Frame = bytes.subarray(stringAt, at)
+    if (kind === PACKED) packed = string
+    else if (kind < REST) patch[SUBPROTOCOLS[kind - PATCH]!] = string
+    else if (kind < LAYER) {
+      rest ??= {}
+      rest[SUBPROTOCOLS[kind - REST]!] = string
+    } else {
+      const layer = bytes.toString('utf8', nameAt, stringAt)
+      layers ??= new Map()
+      const frames = layers.get(layer) ?? {}
+      layers.set(layer, frames)
+      frames[SUBPROTOCOLS[kind - LAYER]!] = string
+    }
+  }
+  return {
+    epoch: bytes.readDoubleLE(start + 4),
+    since: Number.isNaN(since) ? undefined : since,
+    frames: { patch, rest, layers },
+    packed,
+  }
+}
