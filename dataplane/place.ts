@@ -2,7 +2,7 @@ import type { Json } from '../shared/json.ts'
 import type { ErrorCode } from '../shared/protocol/error-codes.ts'
 import type { Claim, RoomOwner } from '../shared/store/port.ts'
 import type { Inbox } from './inbox.ts'
-import { type RoomAddress, roomIdOf, type ToEdge, type ToOwner } from './traffic.ts'
+import { type JoinRequest, type RoomAddress, roomIdOf, type ToEdge, type ToOwner } from './traffic.ts'
 
 /** Principals of the rooms that queues create for reservations or to cancel a match. No player, token or backend has such a principal. */
 export const QUEUE_PRINCIPALS = { reserve: 'queue:reserve', cancel: 'queue:cancel' } as const
@@ -119,17 +119,19 @@ export const unavailable = (room: RoomAddress, reason: string): Nowhere<'unavail
 export const unavailableText = (room: RoomAddress, reason: string): string =>
   `${roomIdOf(room)} is not available: ${reason}`
 
-/** The part of a message that can create its room. */
-export interface Maker {
-  readonly member_id: string
-  readonly session_id: string
-  readonly request_id: number
-  readonly sub: string | null
-  readonly principal: string
-  readonly options: Json
-  /** False: it does not create the room. */
-  readonly create?: false | undefined
-}
+/** A join, or the part of a request that can create its room. */
+export type Maker =
+  | JoinRequest
+  | {
+      readonly kind: 'request'
+      readonly member_id: string
+      readonly session_id: string
+      readonly request_id: number
+      readonly sub: null
+      readonly principal: string
+      readonly options: Json
+      readonly create?: undefined
+    }
 
 /** True if the message creates its room for a match. */
 export const isForMatch = ({ principal }: Maker): boolean =>
@@ -139,8 +141,8 @@ export const isForMatch = ({ principal }: Maker): boolean =>
 export function makerOf(message: ToOwner): Maker | undefined {
   if (message.kind === 'join') return message
   if (message.kind !== 'request' || !message.request.create) return undefined
-  const { member_id, request } = message
-  return { ...message.request.create, member_id, session_id: request.id, request_id: 0, sub: null }
+  const { kind, member_id, request } = message
+  return { ...request.create!, kind, member_id, session_id: request.id, request_id: 0, sub: null }
 }
 
 /** Returns the message for which a room is created: the first that may create one, else the first join. */

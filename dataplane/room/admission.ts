@@ -3,7 +3,14 @@ import { banText } from '../../shared/players.ts'
 import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
 import type { Span, Tracer } from '../../shared/tracing/tracer.ts'
 import type { Maker } from '../place.ts'
-import { type JoinRequest, playerOf, type RoomAddress, roomAttributes, type ToOwner } from '../traffic.ts'
+import {
+  type JoinRequest,
+  playerOf,
+  type RoomAddress,
+  roomAttributes,
+  roomIdOf,
+  type ToOwner,
+} from '../traffic.ts'
 import { askAdmit, refused, type Verdict } from './admit.ts'
 import type { Attachments } from './attachments.ts'
 import { REPLACED } from './changes.ts'
@@ -150,9 +157,9 @@ export class RoomAdmission {
       this.#refuse(request, 'room_not_found', 'no room has this code')
       return
     }
-    const unfit = this.#unfit(request)
-    if (unfit !== undefined) {
-      this.#refuse(request, 'invalid_options', unfit)
+    const unfit = unfitness(request, definition, this.#needs.limits)
+    if (unfit) {
+      this.#refuse(request, unfit.code, unfit.message)
       return
     }
     const options = joinOptions(this.#needs.code, this.#room, definition, request)
@@ -161,12 +168,6 @@ export class RoomAdmission {
     else if (!options.ok && options.cause !== undefined)
       this.#failed(request, 'the validator of the options', options.cause)
     else if (!options.ok) this.#refuse(request, 'invalid_options', options.message)
-    else if (definition.layers && !request.layers)
-      this.#refuse(
-        request,
-        'client_outdated',
-        `${roomId} hides parts of its state in layers, which this client has not named in features of hello: use a client that can put them together`,
-      )
     else if (!definition.admit || (!request.watch && this.#isAdmitted(request)))
       this.#add(request, options.value)
     else {
@@ -174,19 +175,6 @@ export class RoomAdmission {
       if (seat && 'code' in seat) this.#refuse(request, seat.code, seat.message)
       else this.#admit(request, options.value)
     }
-  }
-
-  /** Returns why a join does not fit the room type's `spectators`. Undefined: it does. */
-  #unfit({ options, watch }: JoinRequest): string | undefined {
-    const { definition, roomId } = this.#room
-    if (!definition.spectators)
-      return watch ? `${roomId} has no spectators (spectators): join without watch` : undefined
-    const bytes = Buffer.byteLength(JSON.stringify(options))
-    const { optionsBytes: most } = this.#needs.limits
-    // The room keeps them, for the hooks of later changes of roles.
-    return bytes > most
-      ? `the options have ${bytes} bytes of JSON; in a room with spectators they may have ${most}`
-      : undefined
   }
 
   #leave(message: Kind<'leave'>, from: string): void {
@@ -440,6 +428,34 @@ const memberOf = (
   { member_id: subscriptionId, sub, data, watch = false }: JoinRequest,
   id = subscriptionId,
 ): Member => memberFor({ id, sub, connected: true, spectator: watch, data: data ?? null })
+
+/** Returns why a join does not fit the room type, whatever the state of the room. Undefined: it fits. */
+export function unfitness(
+  { layers, options, room, watch }: JoinRequest,
+  definition: RoomDefinition,
+  { optionsBytes: most }: { readonly optionsBytes: number },
+): Refusal | undefined {
+  const roomId = roomIdOf(room)
+  const { spectators } = definition
+  if (watch && !spectators)
+    return {
+      code: 'invalid_options',
+      message: `${roomId} has no spectators (spectators): join without watch`,
+    }
+  // The room keeps them, for the hooks of later changes of roles.
+  const bytes = spectators ? Buffer.byteLength(JSON.stringify(options)) : 0
+  if (bytes > most)
+    return {
+      code: 'invalid_options',
+      message: `the options have ${bytes} bytes of JSON; in a room with spectators they may have ${most}`,
+    }
+  if (definition.layers && !layers)
+    return {
+      code: 'client_outdated',
+      message: `${roomId} hides parts of its state in layers, which this client has not named in features of hello: use a client that can put them together`,
+    }
+  return undefined
+}
 
 /** Returns the options of a join as the definition's schema returns them, or their error. */
 export function joinOptions(

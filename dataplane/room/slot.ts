@@ -15,7 +15,7 @@ import {
   unavailableText,
 } from '../place.ts'
 import { isClose, type RoomAddress, roomIdOf, type ToOwner } from '../traffic.ts'
-import { joinOptions, joinTurn } from './admission.ts'
+import { joinOptions, joinTurn, unfitness } from './admission.ts'
 import { queue } from './backlog.ts'
 import type { ClaimedRoom } from './core.ts'
 import type { RoomDefinition } from './definition.ts'
@@ -261,6 +261,8 @@ async function firstState(slot: RoomSlot, join: Maker, epoch: number): Promise<L
   const { code, failures, limits } = needs
   const { load, type } = definition
   if (!load && join.create === false) return undefined
+  const unfit = join.kind === 'join' && unfitness(join, definition, limits)
+  if (unfit) throw new CannotCreate(unfit)
   const room = { name: address.name, epoch }
   const options = joinOptions(code, room, definition, join)
   if (!options.ok && options.cause === undefined)

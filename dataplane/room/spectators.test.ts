@@ -179,6 +179,15 @@ describe('a spectator', () => {
     const bob = await bench.join('quiz', 'bob', { options: { colour: 'x'.repeat(1000) } })
     expect([codes(ann), codes(bob)]).toEqual([['invalid_options'], []])
   })
+
+  it.each([
+    ['options of more than 1 KiB', { options: { colour: 'x'.repeat(1024) } }, 'invalid_options'],
+    ['a client that does not understand its layers', { layers: false }, 'client_outdated'],
+  ])('makes no room with %s', async (_what, options, code) => {
+    const bench = new RoomBench([quiz()])
+    expect(codes(await bench.join('quiz', 'ann', options))).toEqual([code])
+    expect(bench.host.rooms.claimed).toBe(0)
+  })
 })
 
 describe('the number of spectators', () => {
