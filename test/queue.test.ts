@@ -44,6 +44,8 @@ const trio = defineQueue({
   options: () => ({ map: 'ice' }),
 })
 
+/** Calls of `admit`. */
+let asked: (string | null)[]
 /** Its `admit` refuses cheats, and its `create` fails on the map `void`. */
 const guarded = defineRoom({
   type: 'guarded',
@@ -53,7 +55,10 @@ const guarded = defineRoom({
     if (map === 'void') throw new Error('no such map')
     return { subs: [] as (string | null)[] }
   },
-  admit: ({ data }) => (data?.cheat ? 'no cheats' : undefined),
+  admit({ sub, data }) {
+    asked.push(sub)
+    return data?.cheat ? 'no cheats' : undefined
+  },
   onJoin(state, member) {
     state.subs.push(member.sub)
   },
@@ -65,13 +70,14 @@ const fair = defineQueue({
   players: 2,
   ticket: v.object({ map: v.string() }),
   shard: ({ map }) => map,
-  options: ([first]) => ({ map: first!.map }),
+  options: ([first]) => ({ map: first!.map, key: 'mine' }),
   giveUpSeconds: 30,
 })
 
 type Game = TestRooms<[typeof duel, typeof ranked, typeof signed, typeof trio, typeof guarded, typeof fair]>
 let t: Game
 beforeEach(async () => {
+  asked = []
   t = (await testRooms([duel, ranked, signed, trio, guarded, fair])) as unknown as Game
 })
 afterEach(() => t.close())
@@ -101,6 +107,15 @@ describe('client.queue', () => {
     expect(one.id).toBe(other.id)
     expect(one.id).toMatch(/^duel:[0-9a-f]{32}$/)
     expect(one.state).toEqual({ map: 'desert', subs: ['ada', 'bob'] })
+  })
+
+  it('asks admit of the match once for each player, although options returns a key, which the queue chooses', async () => {
+    const tickets = [
+      await t.queue('fair', { map: 'ice' }, { sub: 'ada' }),
+      await t.queue('fair', { map: 'ice' }, { sub: 'bob' }),
+    ]
+    for (const { matched } of tickets) expect((await matched).id).toMatch(/^guarded:[0-9a-f]{32}$/)
+    expect(asked).toEqual(['ada', 'bob'])
   })
 
   it.each([

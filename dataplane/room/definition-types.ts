@@ -120,7 +120,7 @@ export interface TaskRun {
    * State of the room as of its last flush, for the same types. Use it immediately: the next flush changes it.
    * @internal
    */
-  readonly state?: Json
+  readonly state?: unknown
   /**
    * Returns a member of the room, for the same types. Undefined: no member has the id.
    * @internal
@@ -612,7 +612,7 @@ export interface Matches {
   /** Maximum number of players of a match. */
   readonly players: number
   /** Describes the queue of a room. `log`: logger of the room. `state`: its state as of the last flush. */
-  figures(log: RoomLog, state: Json): QueueFigures
+  figures(log: RoomLog, state: unknown): QueueFigures
 }
 
 /** Figures of a queue for operators. */

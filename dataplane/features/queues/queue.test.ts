@@ -859,6 +859,16 @@ describe('The tickets of a failed match', () => {
     expect(await queue.series('service_queue_failures_total')).toMatchObject({ 'ranked room_logic': 3 })
   })
 
+  it('end with match_failed after three matches if they are a party that plays alone', async () => {
+    const queue = new Bench()
+    const party = `2-${'a'.repeat(32)}`
+    queue.rooms.answers = async (what) => (what === 'reserve' ? 'broken' : 'done')
+    const members = [await queue.join('ada', 1200, { party }), await queue.join('bob', 1200, { party })]
+    await queue.advance(90_000)
+    expect(members.map((member) => queue.endOf(member))).toEqual(['match_failed', 'match_failed'])
+    expect(queue.rooms.asked.filter(({ what }) => what === 'reserve')).toHaveLength(3)
+  })
+
   it.each<[string, Answer, readonly string[]]>([
     ['has met the same player each time', 'broken', ['bob', 'bob', 'bob', 'bob']],
     ['has had failures that no code of the game has caused', 'unknown', ['bob', 'cleo', 'dan', 'eve']],

@@ -11,6 +11,8 @@ import type {
   AdmitContext,
   Matches,
   Member,
+  MessageContext,
+  MessageInput,
   Pair,
   QueueFigures,
   RoomLog,
@@ -163,7 +165,7 @@ interface QueueJoin {
 }
 
 /** Context of the handlers of a queue. */
-interface QueueContext extends TurnContext<never, never, Pair, Pair, never> {
+interface QueueContext extends TurnContext<Pair, Pair, Pair, Pair, Pair> {
   readonly system: SystemParts
 }
 
@@ -178,11 +180,12 @@ export function defineQueue<
   Ticket extends StandardSchemaV1,
   const Name extends string,
   Kept = StandardSchemaV1.InferOutput<Ticket>,
->(spec: QueueSpec<Type, Ticket, Name, Kept>): RoomDefinition & TypedRoom<QueueTypes<Ticket, Name>, Type> {
+>(spec: QueueSpec<Type, Ticket, Name, Kept>): RoomDefinition & TypedRoom<QueueTypes<Ticket, Name>, Type>
+export function defineQueue(spec: AnyQueueSpec): RoomDefinition {
   checkQueueSpec(spec)
   const { players } = spec
   const { min, max } = typeof players === 'number' ? { min: players, max: players } : players
-  const queue = new Queue(spec as unknown as AnyQueueSpec, min, max)
+  const queue = new Queue(spec, min, max)
   const { type, reconnectSeconds } = spec
   const definition = defineRoom({
     type,
@@ -201,23 +204,31 @@ export function defineQueue<
       ...{ waiting: 0, tickets: {}, parties: {}, orders: {}, matched: {} },
       ...{ refusals: {}, paused: 0, ranAt: null, changes: 0 },
     }),
-    messages: { ticket: { data: queue.options, reply: v.number(), handle: queue.asked as never } },
+    messages: { ticket: { data: queue.options, reply: v.number(), handle: queue.asked } },
+    // The data of a task is the key of an order in the state.
     tasks: {
-      reserve: task(v.custom<Reserved>(isAny), queue.reserve, queue.reserved),
-      cancel: task(v.boolean(), queue.cancel, queue.cancelled),
+      reserve: {
+        result: v.custom<Reserved>(isAny),
+        retry: true,
+        data: v.string(),
+        run: queue.reserve,
+        handle: queue.reserved,
+      },
+      cancel: {
+        result: v.boolean(),
+        retry: true,
+        data: v.string(),
+        run: queue.cancel,
+        handle: queue.cancelled,
+      },
     },
-    timers: { cancel: { data: v.string(), handle: queue.cancelAgain as never } },
-    admit: queue.admit as never,
-    onJoin: queue.joined as never,
-    onLeave: queue.left as never,
-    onTick: queue.look as never,
+    timers: { cancel: { data: v.string(), handle: queue.cancelAgain } },
+    admit: queue.admit,
+    onJoin: queue.joined,
+    onLeave: queue.left,
+    onTick: queue.look,
   })
-  return Object.freeze({
-    ...definition,
-    system: true,
-    hidesMembers: true,
-    matches: queue,
-  }) as never
+  return Object.freeze({ ...definition, system: true as const, hidesMembers: true, matches: queue })
 }
 
 /** Seats of a match in its room. */
@@ -238,15 +249,6 @@ type Reserved =
   | { readonly code: RequestCode; readonly message: string }
 
 const isAny = (): boolean => true
-
-/** A task of a queue. Its data is the key of an order in the state. */
-const task = (result: StandardSchemaV1, run: unknown, handle: unknown) => ({
-  result,
-  retry: true as const,
-  data: v.string(),
-  run: run as never,
-  handle: handle as never,
-})
 
 /**
  * Errors of a room that does not exist and cannot be created with these options, so that it keeps no seats. An existing room runs no room
@@ -317,8 +319,7 @@ class Queue implements Matches {
     }
   }
 
-  figures(log: RoomLog, state: Json): QueueFigures {
-    const { tickets, orders } = state as unknown as QueueState
+  figures(log: RoomLog, { tickets, orders }: QueueState): QueueFigures {
     let waiting = 0
     let oldestSince: number | undefined
     for (const { since, order } of Object.values(tickets)) {
@@ -387,14 +388,20 @@ class Queue implements Matches {
   })
 
   /** Message `ticket`: returns the time for which the member's ticket has waited, in milliseconds, if it is the one that the client means. */
-  readonly asked = this.#turn((state, { member, data }: { member: Member; data: QueueJoin }, ctx, index) => {
-    const player = index.playerOf(member.id)
-    const known = player === undefined ? undefined : state.tickets[player]
-    if (!known) return ctx.refuse(TICKET_GONE)
-    if (!isSame(known, data)) return ctx.refuse('already_queued')
-    const reply = (ctx as unknown as { reply(value: number): void }).reply
-    reply(Math.max(0, ctx.now - known.since))
-  })
+  readonly asked = this.#turn(
+    (
+      state,
+      { member, data }: MessageInput<'ticket', QueueJoin>,
+      ctx: MessageContext<QueueContext, number>,
+      index,
+    ) => {
+      const player = index.playerOf(member.id)
+      const known = player === undefined ? undefined : state.tickets[player]
+      if (!known) return ctx.refuse(TICKET_GONE)
+      if (!isSame(known, data)) return ctx.refuse('already_queued')
+      ctx.reply(Math.max(0, ctx.now - known.since))
+    },
+  )
 
   readonly look = (draft: QueueState, ctx: QueueContext): void => {
     this.#turn((state, _none: undefined, _ctx, index) => {
@@ -440,7 +447,7 @@ class Queue implements Matches {
   readonly reserve = async (key: string, run: Run): Promise<Reserved> => {
     const answer = await this.#ask('reserve', key, run)
     if (answer === undefined) return { code: 'cancelled', message: 'the match has been cancelled' }
-    return 'reply' in answer ? (answer.reply as unknown as Reserved) : answer
+    return 'reply' in answer ? (answer.reply as Reserved) : answer
   }
 
   /** Ends the reservations of `reserve`, and refuses a later one. Also creates the room, so that it can refuse. */
@@ -660,9 +667,11 @@ class Queue implements Matches {
   ): JsonObject | undefined {
     try {
       const options = resultOf('options', this.#spec.options?.(tickets.map(({ ticket }) => ticket)) ?? {})
-      if (typeof options === 'object' && options !== null && !Array.isArray(options))
-        return options as JsonObject
-      throw new RoomLogicError('options returned no object; it must return join options of the room')
+      if (typeof options !== 'object' || options === null || Array.isArray(options))
+        throw new RoomLogicError('options returned no object; it must return join options of the room')
+      // Joins name the room by it, so `admit` would see other options when the player joins.
+      const { key: _, ...rest } = options as JsonObject
+      return rest
     } catch (error) {
       this.#failed(ctx, index, 'options', error, 1)
       return undefined
@@ -717,16 +726,10 @@ class Queue implements Matches {
   }
 
   /** Returns a handler that gets the index of its room. */
-  #turn<Subject, Options>(
-    run: (
-      state: QueueState,
-      subject: Subject,
-      ctx: QueueContext,
-      index: TicketIndex,
-      options: Options,
-    ) => void,
+  #turn<Subject, Options, Context extends QueueContext = QueueContext>(
+    run: (state: QueueState, subject: Subject, ctx: Context, index: TicketIndex, options: Options) => void,
   ) {
-    return (state: QueueState, subject: Subject, ctx: QueueContext, options?: Options): void => {
+    return (state: QueueState, subject: Subject, ctx: Context, options?: Options): void => {
       const index = this.#index(state, ctx)
       this.#pass(state, ctx.now, index)
       try {
@@ -823,7 +826,7 @@ interface Ended<Value> {
 }
 
 /** Argument of a task's work. */
-interface Run {
+interface Run extends TaskRun {
   readonly ask: NonNullable<TaskRun['ask']>
   readonly memberOf: NonNullable<TaskRun['memberOf']>
   /** Use it immediately: the next flush changes it. */
