@@ -232,7 +232,10 @@ export interface RoomSpec<
   onLeave?(state: Draft<NoInfer<State>>, member: Member, ctx: Context): HandlerResult<NoInfer<State>, Sent>
   /** Called at the rate of `tick`. */
   onTick?(state: Draft<NoInfer<State>>, ctx: Context): HandlerResult<NoInfer<State>, Sent>
-  /** Called when the room ends, by `ctx.close()` or after `idleSeconds` without players. No client receives the changes of this call. */
+  /**
+   * Called when the room ends, by `ctx.close()` or after `idleSeconds` without players. No client receives the changes of this call. Not
+   * called for the room of a match that no player has joined.
+   */
   onDispose?(state: Draft<NoInfer<State>>, ctx: Context): HandlerResult<NoInfer<State>, Sent>
 }
 

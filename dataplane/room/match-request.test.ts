@@ -25,6 +25,8 @@ type Verdict = string | undefined | Error
 
 /** The questions to `admit`, which the test answers. */
 class Questions {
+  /** Calls of `onDispose`. */
+  disposed = 0
   readonly asked: { readonly member: Member; readonly options: unknown; readonly members: number }[] = []
   readonly #answers = new Map<string | null, (verdict: Verdict) => void>()
 
@@ -55,6 +57,7 @@ function match(options: BenchOptions = {}) {
     onJoin(_state, { sub }, ctx) {
       if (sub === 'ada') ctx.reserve('bob', 60)
     },
+    onDispose: () => void questions.disposed++,
   })
   const bench = new RoomBench([duel], options)
   return { bench, questions, ask: askerOf(bench) }
@@ -73,6 +76,26 @@ const askerOf =
   }
 
 const reservedIn = (bench: RoomBench) => bench.describe('duel')?.reservations.map(({ sub }) => sub)
+
+describe('The room of a match', () => {
+  it.each([
+    ['admit has refused a player', 0, 'go away', false],
+    ['no player has joined it', 0, undefined, false],
+    ['a player has joined it and left', 1, undefined, true],
+  ])('that ends when %s calls onDispose %d times', async (_why, times, verdict, joins) => {
+    const { bench, questions, ask } = match()
+    await ask()
+    questions.answer('ada')
+    questions.answer('bob', verdict)
+    await bench.advance(100)
+    if (joins) {
+      await bench.join('duel', 'ada', { sub: 'ada', options: OPTIONS })
+      bench.leave('duel', 'ada')
+    }
+    await bench.advance(70_000, 100)
+    expect([bench.host.rooms.size, questions.disposed]).toEqual([0, times])
+  })
+})
 
 describe('A request for the seats of a match', () => {
   it('asks admit for all players at the same time, and reserves when it has allowed all of them', async () => {

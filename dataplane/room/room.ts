@@ -550,7 +550,8 @@ export class Room {
   #dispose(): void {
     this.#stage = 'ended'
     this.#cancelTimers()
-    this.#turns.dispose()
+    // For players and room code, the room of a match begins with its first player.
+    if (!this.core.awaited) this.#turns.dispose()
     this.#over = this.#forget().catch(this.#onBroken)
   }
 
