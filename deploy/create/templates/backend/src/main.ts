@@ -95,10 +95,13 @@ function play(room: Room<typeof quiz>): void {
       phase === 'over' ? 'Well played!' : (question?.text ?? '')
     find('choices').replaceChildren(
       ...(question?.choices ?? []).map((text, index) => {
-        const choice = button(text, () => room.send('choose', index).catch(fail))
+        const mine = choices[room.memberId] === index
+        const note = [right === index && '✓ right', mine && 'your answer'].filter(Boolean)
+        const label = [text, ...note].join(' · ')
+        const choice = button(label, () => room.send('choose', index).catch(fail))
         choice.disabled = phase !== 'question' || Boolean(chosen[room.memberId])
-        if (choices[room.memberId] === index) choice.classList.add('mine')
-        if (right === index) choice.classList.add('right')
+        choice.classList.toggle('mine', mine)
+        choice.classList.toggle('right', right === index)
         return choice
       }),
     )
