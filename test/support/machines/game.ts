@@ -11,6 +11,7 @@ import { expectIntact, Player } from '../../players/ledger.ts'
 import { callControl } from '../calls.ts'
 import type { ledgerRoom } from '../cluster-room.ts'
 import type bank from '../cluster-rooms/bank.ts'
+import type quiz from '../cluster-rooms/quiz.ts'
 import { type DocumentedDeployment, NODES, NOTICES_PORT, PATIENCE } from './documented.ts'
 
 type LedgerRoom = ReturnType<typeof ledgerRoom>
@@ -26,10 +27,11 @@ export async function createGame(deployment: DocumentedDeployment) {
   const place = await newPlace(deployment)
   const lists = await createLists(place)
   const rooms = await playRooms(place)
+  const watched = await watchRoom(place)
   const bell = await setBell(place)
   const tickets = await queueTicket(place)
   const notices = await sendNotices(place)
-  const all = [lists, rooms, bell, tickets, notices]
+  const all = [lists, rooms, watched, bell, tickets, notices]
   return {
     rooms,
     bell,
@@ -159,6 +161,26 @@ async function playRooms({ deployment, projectId, backend, player, room }: Place
     },
     close: () => {
       for (const one of [...played.values()].flat()) one.close()
+    },
+  }
+}
+
+/** A room with a player and a spectator. */
+async function watchRoom({ client, room }: Place) {
+  const [greta, walt] = [await client('greta'), await client('walt')]
+  const played = await greta.join<typeof quiz>('quiz', { key: 'watched' })
+  const watched = await walt.join<typeof quiz>('quiz', { key: 'watched' }, { watch: true })
+  return {
+    expectKept: () =>
+      vi.waitFor(async () => {
+        const { members = [] } = (await room('quiz:watched')) ?? {}
+        expect(members.map(({ member_id: id, spectator, connected }) => [id, spectator, connected])).toEqual([
+          [played.memberId, false, true],
+          [watched.memberId, true, true],
+        ])
+      }, PATIENCE),
+    close: () => {
+      for (const one of [greta, walt]) one.close()
     },
   }
 }
