@@ -83,7 +83,7 @@ export async function dryRun(
   const ctx: Partial<RunContext> = {
     runs,
     roomType: '',
-    clients: known({ connect: come, watch: come }),
+    clients: known({ connect: come, idle: come, watch: come }),
     sdk: known({ connect: ({ length }: readonly unknown[]) => arrive(length, []) }),
     local: known({ nodes }),
     phase: async <T>(_name: string, expected: number, work: () => Promise<T>) => {

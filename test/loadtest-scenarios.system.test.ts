@@ -176,6 +176,16 @@ describe('a scenario that runs alone', () => {
     expect(report.totals.resumes).toBeLessThan(CLIENTS)
   })
 
+  it('crowd brings spectators into a room, and kills its owner', async () => {
+    const sizes = '--spectators 30 --within 1 --players 3 --rate 5 --calm 2'
+    const report = await passing(`crowd ${sizes}`, { own: true })
+    const counts = ['player', 'spectator'].map(
+      (kind) => report.figures.find(({ name }) => name === `pause of ${kind}s`)?.samples?.count,
+    )
+    expect(counts).toEqual([3, 30])
+    expect(figure(report, 'flushes while spectators join')).toBeGreaterThan(0)
+  })
+
   it('node-kill kills each node, and its rooms continue', async () => {
     const report = await passing(`node-kill ${PLAYERS} --calm 0.5`, { own: true })
     expect(incidentsOf(report)).toEqual(expect.arrayContaining(['node-1 is killed', 'node-2 is killed']))

@@ -54,12 +54,12 @@ export function newestOf(all: readonly Newest[]): Newest {
 }
 
 /**
- * One client: the real SDK, with its traffic inspected. A player keeps the state and checks it. A spectator does not decode it, so
- * that thousands fit in one thread.
+ * One client: the real SDK, with its traffic inspected. A player keeps the state and checks it. Spectators, and
+ * members who idle, do not decode it, so that thousands fit in one thread.
  */
 export class LoadClient {
   readonly number: number
-  readonly kind: 'player' | 'spectator'
+  readonly kind: 'player' | 'idler' | 'spectator'
   /** `Date.now()` at which the client saw that the revocation of its key had closed it. */
   revokedAt: number | undefined
   readonly #context: ClientContext
@@ -74,6 +74,8 @@ export class LoadClient {
   readonly #open = new Map<number, number>()
   #sends = 0
   #longestMs = 0
+  /** When the last update arrived, or `markPause` was called. */
+  #updatedAt = 0
   /** True between two rooms. The client then sends nothing. */
   #moving = false
   /** True while the client neither reads nor sends. */
@@ -89,12 +91,7 @@ export class LoadClient {
   /** True if it may end without a failure. */
   #leaving = false
 
-  constructor(
-    number: number,
-    kind: 'player' | 'spectator',
-    credentials: Credentials,
-    context: ClientContext,
-  ) {
+  constructor(number: number, kind: LoadClient['kind'], credentials: Credentials, context: ClientContext) {
     this.number = number
     this.kind = kind
     this.#context = context
@@ -164,7 +161,9 @@ export class LoadClient {
     if (!client || !this.alive) return
     const { tally, clock, settings } = this.#context
     try {
-      const joined = client.join<LoadRoom>(settings.roomType as 'load', { key: settings.keyPrefix + key })
+      const watch = this.kind === 'spectator'
+      const options = { key: settings.keyPrefix + key }
+      const joined = client.join<LoadRoom>(settings.roomType as 'load', options, { watch })
       this.#room = await this.#answer('join', joined)
     } catch (error) {
       this.#fail(error)
@@ -302,15 +301,21 @@ export class LoadClient {
   /** Starts the measurement of `takePause`. */
   markPause(): void {
     this.#longestMs = 0
+    this.#updatedAt = this.#context.clock.monotonic()
   }
 
-  /** Times the longest wait for an answer since `markPause`, open ones included. Returns it in milliseconds; 0 without a message. */
+  /**
+   * Returns the longest wait since `markPause`, in milliseconds: of a player for an answer, open ones included (0: it has sent nothing), and
+   * of others for the next update. Times that of a player as `pause`.
+   */
   takePause(): number {
     const { clock, tally } = this.#context
+    const isPlayer = this.kind === 'player'
     const [oldest] = this.#open.values()
-    const waiting = oldest === undefined ? 0 : clock.monotonic() - oldest
+    const since = isPlayer ? oldest : this.#updatedAt
+    const waiting = since === undefined ? 0 : clock.monotonic() - since
     const longest = Math.max(this.#longestMs, waiting)
-    if (longest > 0) tally.time('pause', longest)
+    if (isPlayer && longest > 0) tally.time('pause', longest)
     return longest
   }
 
@@ -340,7 +345,7 @@ export class LoadClient {
   }
 
   get #name(): string {
-    return `${this.kind === 'player' ? 'client' : 'spectator'} ${this.number}`
+    return `${this.kind === 'player' ? 'client' : this.kind} ${this.number}`
   }
 
   get #counts(): boolean {
@@ -369,6 +374,12 @@ export class LoadClient {
     this.#open.delete(id)
     this.#longestMs = Math.max(this.#longestMs, ms)
     return ms
+  }
+
+  /** A client that sends nothing gets an update. */
+  #updated(now: number): void {
+    this.#longestMs = Math.max(this.#longestMs, now - this.#updatedAt)
+    this.#updatedAt = now
   }
 
   #statusChanged(status: ConnectionStatus, error: RoomfulError | undefined): void {
@@ -408,6 +419,7 @@ export class LoadClient {
       tally.counts.updates += 1
       all.updates += 1
       if (isPlayer) all.playerUpdates += 1
+      else this.#updated(clock.monotonic())
     }
     if (seen?.kind === 'event') {
       tally.counts.events += 1

@@ -232,6 +232,11 @@ describe('players with a revoked key', () => {
 })
 
 describe('spectators', () => {
+  it('watch, so that they find no room without players', async () => {
+    await worker.watch({ count: 1, perSecond: FAST, room: 'load-0' })
+    expect((await worker.report()).failures.map(({ code }) => code)).toEqual(['room_not_found'])
+  })
+
   it('see each update of the players, also after their sockets were cut', async () => {
     await gather(2, 1)
     await worker.watch({ count: 3, perSecond: FAST, room: 'load-0' })

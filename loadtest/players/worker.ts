@@ -20,10 +20,11 @@ export interface WorkerReport extends Tallied {
   readonly online: number
 }
 
-/** Longest wait of a player for the effect of its message. */
+/** Longest wait of a player for the effect of its message, or of a spectator for the next update. */
 export interface Pause {
   /** Number of the client. */
   readonly number: number
+  readonly kind: LoadClient['kind']
   readonly ms: number
 }
 
@@ -74,6 +75,7 @@ export class LoadWorker {
   readonly #pacer: Pacer
   readonly #readLoop = watchLoop()
   readonly #players: LoadClient[] = []
+  /** Spectators, and members who do as little. */
   readonly #spectators: LoadClient[] = []
   #credentials: Credentials | undefined
   /** Total number of clients of all threads. */
@@ -98,17 +100,15 @@ export class LoadWorker {
     return this.#ramp(this.#add('player', count), perSecond, (client, due) => client.connect(due))
   }
 
-  /**
-   * Connects spectators. They check sequence numbers, but keep no state and send nothing. Each joins the room `room`; with `rooms`,
-   * spectator i joins `room-<i mod rooms>`.
-   */
-  watch(options: Arrivals & { room: string; rooms?: number }): Promise<void> {
-    const { count, perSecond, room, rooms } = options
-    return this.#ramp(this.#add('spectator', count), perSecond, async (client, due) => {
-      await client.connect(due)
-      const key = rooms === undefined ? room : roomKey(room, client.number, rooms)
-      await client.join(key, this.#context.clock.monotonic())
-    })
+  /** Connects spectators, who watch the room `room`. They check sequence numbers, but keep no state and send nothing. */
+  watch(options: Arrivals & { room: string }): Promise<void> {
+    return this.#attend('spectator', options, () => options.room)
+  }
+
+  /** Connects members who do as little as spectators. Member i joins the room `<room>-<i mod rooms>`. */
+  idle(options: Arrivals & { room: string; rooms: number }): Promise<void> {
+    const { room, rooms } = options
+    return this.#attend('idler', options, (number) => roomKey(room, number, rooms))
   }
 
   /** Player i joins the room `<room>-<i mod rooms>`, unless it is in a room. Resolves when all have joined or failed. */
@@ -185,12 +185,16 @@ export class LoadWorker {
 
   /** Starts the measurement of `takePauses`. */
   async markPauses(): Promise<void> {
-    for (const player of this.#players) player.markPause()
+    for (const client of this.#clients) client.markPause()
   }
 
-  /** Times each player's longest pause since `markPauses` as `pause`. Resolves with them. */
+  /** Resolves with the longest pause of each client since `markPauses`. Times those of players as `pause`. */
   async takePauses(): Promise<Pause[]> {
-    return this.#players.map((player) => ({ number: player.number, ms: player.takePause() }))
+    return this.#clients.map((client) => ({
+      number: client.number,
+      kind: client.kind,
+      ms: client.takePause(),
+    }))
   }
 
   /** Waits at most `withinSeconds` for all answers, and checks that the rooms have applied each message once. */
@@ -262,6 +266,18 @@ export class LoadWorker {
   /** Delay of this thread's ramps and paces, as a part of the distance between two items. */
   get #offset(): number {
     return this.#place.index / this.#place.of
+  }
+
+  /** Connects clients, and lets each join the room with the key of its number. */
+  #attend(
+    kind: LoadClient['kind'],
+    { count, perSecond }: Arrivals,
+    keyOf: (number: number) => string,
+  ): Promise<void> {
+    return this.#ramp(this.#add(kind, count), perSecond, async (client, due) => {
+      await client.connect(due)
+      await client.join(keyOf(client.number), this.#context.clock.monotonic())
+    })
   }
 
   /** Returns this thread's part of `count` new clients. */

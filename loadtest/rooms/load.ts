@@ -11,7 +11,7 @@ interface Applied {
   text: string
 }
 
-/** Only members who have sent a message, because spectators should cost no state. */
+/** Only players who have sent a message. */
 interface LoadState {
   players: { [memberId: string]: Applied }
   /** Number of events so far. */
@@ -32,6 +32,7 @@ const countingRoom = <T extends string>(type: T, durability: 'none' | 'snapshot'
   defineRoom({
     type,
     maxPlayers: 100_000,
+    spectators: { max: 100_000 },
     messages: {
       op: {
         data: v.object({ n: v.pipe(v.number(), v.integer()), text: v.optional(v.string(), '') }),

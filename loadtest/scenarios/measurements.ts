@@ -106,7 +106,7 @@ export const rooms = defineScenario({
   async run(ctx, { rooms: count, seconds }) {
     const { clients } = ctx
     const come = async (number: number, room: string, rooms: number): Promise<void> => {
-      await clients.watch({ count: number, perSecond: 1000, room, rooms })
+      await clients.idle({ count: number, perSecond: 1000, room, rooms })
       await ctx.pass(CALM_SECONDS)
     }
     const watch = async (when: string): Promise<number> => {
@@ -168,7 +168,7 @@ export const sessions = defineScenario({
     const { clients } = ctx
     const roomsOf = (sessions: number): number => Math.ceil(sessions / members)
     const come = async (number: number, room: string): Promise<void> => {
-      await clients.watch({ count: number, perSecond: 1000, room, rooms: roomsOf(number) })
+      await clients.idle({ count: number, perSecond: 1000, room, rooms: roomsOf(number) })
       await ctx.pass(CALM_SECONDS)
     }
     // Compilation and caches for the first sessions are not part of their cost.

@@ -1,4 +1,5 @@
 import * as option from '../option-kinds.ts'
+import { newestOf } from '../players/client.ts'
 import { type Check, checkOf, type Timing } from '../result.ts'
 import { defineScenario, type RunContext } from '../scenario.ts'
 
@@ -172,6 +173,66 @@ export const bigRoom = defineScenario({
     )
     await play(ctx, { rate, seconds })
     await finish(ctx)
+  },
+})
+
+/** A final whose server fails. */
+export const crowd = defineScenario({
+  name: 'crowd',
+  meaning:
+    'While a few players send in one room, thousands of spectators join it. Then the owner of the room is killed with all of them in it.',
+  options: {
+    spectators: option.count('spectators', 2000),
+    within: option.seconds('time in which they come', 10),
+    players: option.count('players, who check everything that they receive', 4),
+    rate: option.decimal('reliable messages each player sends per second', 5),
+    calm: option.seconds('time before the spectators come, before the kill, and after it', 10),
+  },
+  timings: ['resume', 'pause'],
+  local: { direct: true },
+
+  async run(ctx, { spectators: count, within, players, rate, calm }) {
+    const { clients, local } = ctx
+    const room = 'load-0'
+    const roomId = `${ctx.roomType}:${room}`
+    const seq = async (): Promise<number> => newestOf(await clients.newest())[roomId] ?? 0
+    /** Runs a phase, and returns the number of flushes of the room per second. */
+    const flushes = (name: string, seconds: number, work: () => Promise<unknown>) =>
+      ctx.phase(name, seconds, async () => {
+        const [before, began] = [await seq(), ctx.clock.monotonic()]
+        await work()
+        return (1000 * ((await seq()) - before)) / (ctx.clock.monotonic() - began)
+      })
+    const rtt = { goal: { value: 300 }, unit: 'ms' }
+    await ctx.phase('players', 1, async () => {
+      await clients.connect({ count: players, perSecond: 100 })
+      await clients.join({ rooms: 1, perSecond: 100 })
+    })
+    await clients.start({ rate })
+    const before = await flushes('calm', calm, () => ctx.pass(calm))
+    const during = await flushes('joins', within, () =>
+      clients.watch({ count, perSecond: count / within, room }),
+    )
+    const after = await flushes('all watch', calm, () => ctx.pass(calm))
+    ctx.figure({ name: 'flushes of the room before', value: before, unit: '/s' })
+    ctx.figure({ name: 'flushes while spectators join', value: during, unit: '/s' })
+    ctx.figure({ name: 'flushes while all watch', value: after, unit: '/s' })
+    for (const phase of ['joins', 'all watch'])
+      ctx.figure({ name: `round trip p99, ${phase}`, value: ctx.timed('rtt', phase).p99, ...rtt })
+    const owner = await local.ownerOf(roomId)
+    const pauses = await ctx.phase('kill', calm, async () => {
+      await clients.markPauses()
+      ctx.incident(`${owner} is killed`)
+      await local.process(owner).kill()
+      await ctx.pass(calm)
+      return (await clients.takePauses()).flat()
+    })
+    const of = (kind: 'player' | 'spectator') =>
+      pauses.filter((each) => each.kind === kind).map(({ ms }) => ms)
+    ctx.samples({ name: 'pause of players', unit: 'ms', values: of('player'), goal: { p99: 2000 } })
+    ctx.samples({ name: 'pause of spectators', unit: 'ms', values: of('spectator'), goal: { p99: 5000 } })
+    await finish(ctx)
+    await local.process(owner).start()
   },
 })
 

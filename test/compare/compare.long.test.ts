@@ -35,6 +35,12 @@ test('measure has the cost of listed rooms, and of the clients that find them', 
   expect(finding).toBeGreaterThan(0)
 })
 
+test('measure has the cost of a spectator that joins a room of players', async () => {
+  const spectators = { ...SCENARIOS.find(({ name }) => name === 'spectators')!, arrivals: 20 }
+  for (const scenario of [spectators, { ...spectators.against![0]!, clients: 5, arrivals: 15 }])
+    expect((await measure('roomful', scenario, options)).cost).toBeGreaterThan(0)
+})
+
 test('measure has the figures of a server whose core is shared with spinning processes', async () => {
   const starved: Scenario = { ...tiny, kind: 'starved' }
   const figures = await measure('roomful', starved, options)

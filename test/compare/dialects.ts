@@ -126,9 +126,15 @@ async function rerouted(
 }
 
 const roomful: Dialect = {
-  async join(endpoint, client, key) {
+  async join(endpoint, client, key, watch = false) {
     const connection = await welcomed(endpoint, client)
-    connection.send({ t: 'join', request_id: 1, room_type: 'arena', options: { key } })
+    connection.send({
+      t: 'join',
+      request_id: 1,
+      room_type: 'arena',
+      options: { key },
+      ...(watch && { watch }),
+    })
     let room = { room_id: '', member_id: '', epoch: 0, seq: 0 }
     const here = await connection.until((message) => {
       if (message.t === 'joined') room = { ...room, member_id: message.member_id }

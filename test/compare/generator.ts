@@ -28,8 +28,8 @@ export interface Endpoint extends Listening {
 export interface Dialect {
   /** Returns the endpoint of a room's node, if a client knows it. */
   endpoint?(endpoints: readonly Endpoint[], room: number): Endpoint | undefined
-  /** Connects client number `client` and joins a room. Resolves when it has the room's state. */
-  join(endpoint: Endpoint, client: number, room: string): Promise<Joined>
+  /** Connects client number `client` and joins a room, to play or to watch. Resolves when it has the room's state. */
+  join(endpoint: Endpoint, client: number, room: string, watch?: boolean): Promise<Joined>
   /** Watches the list of rooms of a map. Absent: the server has no lists. */
   watch?(endpoint: Endpoint, client: number, map: string): Promise<Joined>
   /** Prepares a client. The returned function finds a room of a map with a free seat, and joins it. */
@@ -166,6 +166,13 @@ export class Clients {
     if (sample?.since === undefined || !bytes.includes(sample.bytes)) return
     this.#roundTrips.push(performance.now() - sample.since)
     sample.since = undefined
+  }
+
+  /** Lets `count` clients connect, and join `rooms` existing rooms in turn. */
+  async arrive(count: number, rooms: number, watch: boolean): Promise<void> {
+    const join = (number: number) =>
+      this.#dialect.join(anyOf(this.#endpoints), number, `r${number % rooms}`, watch)
+    this.#extra.push(...(await each(this.#others(count), CONNECTING.known, join)))
   }
 
   /** Starts `count` clients that watch lists. */

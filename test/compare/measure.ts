@@ -57,7 +57,7 @@ type Measure = (server: Server, clients: Clients, scenario: Scenario, options: O
 export const measure = (name: ServerName, scenario: Scenario, options: Options): Promise<Figures> =>
   scenario.kind === 'capacity'
     ? capacity(name, scenario, options)
-    : withServer(name, scenario, options, { play, joins, lobby, stalled, starved }[scenario.kind])
+    : withServer(name, scenario, options, { play, joins, arrivals, lobby, stalled, starved }[scenario.kind])
 
 async function withServer(
   name: ServerName,
@@ -65,12 +65,12 @@ async function withServer(
   options: Options,
   use: Measure,
 ): Promise<Figures> {
-  const { clients, kind, direct = false } = scenario
-  const count = kind === 'lobby' ? clients + shareOf(clients, WATCHERS) + shareOf(clients, FINDERS) : clients
+  const { arrivals = 0, clients, kind, direct = false } = scenario
+  const later = kind === 'lobby' ? shareOf(clients, WATCHERS) + shareOf(clients, FINDERS) : arrivals
   const server = await startServer(name, scenario, options.built)
   let all: Clients | undefined
   try {
-    all = new Clients(DIALECTS[name], await endpointsOf(server.listening, count, direct))
+    all = new Clients(DIALECTS[name], await endpointsOf(server.listening, clients + later, direct))
     if (server.listening.length > 1) await sleep(CALM_MS)
     return await use(server, all, scenario, options)
   } finally {
@@ -119,6 +119,15 @@ const quietWindow: Measure = async (server, clients, scenario, options) => {
 /** Lets all clients join at the same time. */
 const joins: Measure = async (server, clients, { clients: count, perRoom }) => {
   const { seconds, used, machine } = await observe(server, () => clients.join(count, perRoom))
+  return { cost: used('cpuUs') / count, ...machine, joinsPerSecond: count / seconds }
+}
+
+/** Lets clients join existing rooms at the same time. */
+const arrivals: Measure = async (server, clients, scenario) => {
+  const { arrivals: count = 0, clients: present, perRoom, watch = false } = scenario
+  await clients.join(present, perRoom)
+  const arrive = () => clients.arrive(count, present / perRoom, watch)
+  const { seconds, used, machine } = await observe(server, arrive)
   return { cost: used('cpuUs') / count, ...machine, joinsPerSecond: count / seconds }
 }
 

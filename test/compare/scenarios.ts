@@ -4,10 +4,11 @@ export interface Scenario {
   readonly meaning: string
   /**
    * `play` measures a window of load. So does `lobby`, whose rooms have 4 seats, and a row in a list that changes once a second. It also
-   * measures players who search a room. `starved` measures a window in which spinning processes use the core of the server, and the time until
+   * measures players who search a room. `joins` measures clients that open rooms and fill them, and `arrivals` clients that join the rooms of
+   * others. `starved` measures a window in which spinning processes use the core of the server, and the time until
    * the rooms have all their updates again. `capacity` finds the largest load, up to `clients`.
    */
-  readonly kind: 'play' | 'lobby' | 'joins' | 'stalled' | 'starved' | 'capacity'
+  readonly kind: 'play' | 'lobby' | 'joins' | 'arrivals' | 'stalled' | 'starved' | 'capacity'
   /** Divisor of the CPU time of the server. */
   readonly per: 'update' | 'input' | 'flush' | 'join' | 'client and second' | 'room and second'
   readonly clients: number
@@ -27,6 +28,10 @@ export interface Scenario {
   readonly nodes?: number
   /** Nodes have separate addresses, and clients move to the node of their room. */
   readonly direct?: true
+  /** Number of clients that arrive later. Absent: none. */
+  readonly arrivals?: number
+  /** They watch. Default: they play. */
+  readonly watch?: true
   /** For features that only this project has: the scenarios to compare with, instead of other servers. */
   readonly against?: readonly Scenario[]
 }
@@ -68,6 +73,16 @@ const scale = (nodes: number, direct?: true): Scenario => ({
   clients: 2_000,
 })
 
+/** Clients that join existing rooms. */
+const arrivals: Scenario = like('players', '1,500 clients join 500 rooms of 4, in which one plays', {
+  kind: 'arrivals',
+  per: 'join',
+  clients: 500,
+  perRoom: 1,
+  inputs: 0,
+  arrivals: 1_500,
+})
+
 /** Every room flushes at 20 Hz. Coordinates are rounded to 0.01 in an area of 1,000 × 1,000. */
 export const SCENARIOS: readonly Scenario[] = [
   like('arena-500', '500 clients, 20 rooms × 25, 10 moves/s each', { clients: 500 }),
@@ -104,6 +119,16 @@ export const SCENARIOS: readonly Scenario[] = [
     clients: 2_000,
     inputs: 0,
   }),
+  {
+    ...arrivals,
+    name: 'spectators',
+    meaning:
+      '1,500 spectators join one room with 4 players; for comparison, 500 rooms of 4 get 3 players each',
+    clients: 4,
+    perRoom: 4,
+    watch: true,
+    against: [arrivals],
+  },
   like('idle', '5,000 connections in rooms of 50, where nothing happens', {
     per: 'client and second',
     clients: 5_000,

@@ -33,6 +33,8 @@ const data = v.object({ x: v.number(), y: v.number() })
 const arena = (defineRoom: typeof DefineRoom, settings: Settings, served: Served) =>
   defineRoom({
     type: 'arena',
+    // Only here: rooms without spectators must cost as much as before.
+    ...(settings.watch && { spectators: { max: 10_000 } }),
     messages: { move: { data }, nudge: { data } },
     sync: { rate: FLUSHES_PER_SECOND },
     durability: settings.journal ? 'journal' : 'none',
