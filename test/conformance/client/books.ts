@@ -109,8 +109,6 @@ export class Seat implements Position {
   whole_at: number | undefined
   /** Reason for which a correct client requests a whole state. */
   gap: { readonly reason: Reason; readonly frame: string; asked_at: number | undefined } | undefined
-  /** The client has sent `leave`. */
-  left = false
   gone_at: number | undefined
   /** Content of the message of each ref. */
   readonly sent = new Map<number, string>()

@@ -165,7 +165,6 @@ export class Judge {
         if (heard.request_id !== undefined) {
           session.questions.delete(heard.request_id)
           session.answer(heard.request_id, undefined)
-          if (seat && session.requests.get(heard.request_id)?.t === 'leave') seat.left = false
         }
         break
       case 'rooms':
@@ -353,7 +352,7 @@ export class Judge {
     for (const [roomId, seat] of session.seats) {
       if (listed.has(roomId) || seat.gone_at !== undefined) continue
       seat.gone_at = now
-      if (!seat.left && seat.whole_at !== undefined && seat.whole_at < sure) {
+      if (seat.whole_at !== undefined && seat.whole_at < sure) {
         const what = `The resume does not list ${roomId}: the client leaves a room in which it has a seat.`
         this.mistake('Listed rooms', line, what, frame)
       }
@@ -365,8 +364,7 @@ export class Judge {
       if (!seat) wrong('The resume lists a room that the client has not joined.')
       else if (seat.gone_at !== undefined) {
         if (seat.gone_at < sure) wrong('The resume lists a room in which the seat is gone.')
-      } else if (seat.left) wrong('The resume lists a room for which the client has sent leave.')
-      else if (seat.whole_at === undefined) wrong('The resume lists a room whose snapshot has not arrived.')
+      } else if (seat.whole_at === undefined) wrong('The resume lists a room whose snapshot has not arrived.')
       else {
         if (room.member_id !== seat.member_id)
           wrong(`The member_id is ${room.member_id}, but joined had ${seat.member_id}.`)
@@ -420,19 +418,15 @@ export class Judge {
     this.mustRenew(line, session, heard.token_seconds)
     if (!heard.resumed) return
     for (const seat of session.seats.values()) this.mustResend(line, seat)
-    for (const [id, request] of session.requests)
-      if (request.t === 'join')
-        this.debts.owe(
-          patienceMs,
-          () => this.lives(line) && !line.requests.has(id) && !request.complete,
-          () =>
-            this.mistake(
-              'After the welcome',
-              line,
-              `The snapshot of this join has not arrived, and the client has not sent the join again after the resume.`,
-              request.text,
-            ),
-        )
+    for (const [id, request] of session.requests) {
+      const missing = request.t === 'join' ? 'The snapshot of this join' : 'The answer to this leave'
+      const what = `${missing} has not arrived, and the client has not sent the ${request.t} again after the resume.`
+      this.debts.owe(
+        patienceMs,
+        () => this.lives(line) && !line.requests.has(id) && !request.complete,
+        () => this.mistake('After the welcome', line, what, request.text),
+      )
+    }
     for (const [id, text] of session.questions)
       this.debts.owe(
         patienceMs,
@@ -544,10 +538,6 @@ export class Judge {
       wrong(`request_id ${id} was another request before: ${before.text}.`)
     else if (!before && id < highest) wrong(`request_id ${id} comes after ${highest}.`)
     line.requests.add(id)
-    if (t === 'leave') {
-      const seat = session.seats.get(said.room_id)
-      if (seat) seat.left = true
-    }
     const room = t === 'leave' && { room_id: said.room_id }
     if (!before) session.requests.set(id, { text, t, ...room, answered: false, complete: false })
   }
