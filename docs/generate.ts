@@ -14,7 +14,7 @@ import { expects } from '../shared/config/kinds.ts'
 import { variables } from '../shared/config/variables.ts'
 import { createLog } from '../shared/log.ts'
 import { processMetrics, registerMetrics } from '../shared/metrics.ts'
-import { CLOSE, CLOSE_MEANINGS, type CloseName } from '../shared/protocol/error-codes.ts'
+import { CLOSE, CLOSE_MEANINGS, type CloseName, ERRORS } from '../shared/protocol/error-codes.ts'
 import { storeMetrics, storeServerMetrics } from '../shared/store/health.ts'
 import { memoryStore } from '../shared/store/memory/memory.ts'
 import type { Store } from '../shared/store/port.ts'
@@ -145,6 +145,15 @@ const PARTS: Readonly<Record<string, (before: string) => string | Promise<string
   'metrics of control': () => metricTable(control, (name) => !onNodes(name)),
   'metrics of every process': () => metricTable(node, onControl),
   'metrics of workers': () => metricTable(workers, () => true),
+  'error codes': () =>
+    table(
+      ['Code', 'Meaning', 'Retryable'],
+      Object.entries(ERRORS).map(([name, { meaning, retryable }]) => [
+        code(name),
+        meaning,
+        retryable ? 'yes' : '',
+      ]),
+    ),
   'names of close codes': () =>
     table(
       ['Code', 'Name', 'Meaning'],

@@ -1,5 +1,4 @@
 import type { Json } from '../shared/json.ts'
-import { CLOSE, CLOSE_MEANINGS, type CloseName, ERRORS } from '../shared/protocol/error-codes.ts'
 import { type Either, elementsOf, type Field, type Fields, type Table } from '../shared/protocol/fields.ts'
 import {
   BATCH_OPCODE,
@@ -126,18 +125,6 @@ function opcodeList(): string {
     .join('\n')
 }
 
-/** Returns the error codes under one heading for each value of `retryable`. */
-const errorList = (): string =>
-  [false, true]
-    .flatMap((retryable) => [
-      retryable ? 'Retryable:' : 'Not retryable:',
-      Object.entries(ERRORS)
-        .filter(([, error]) => error.retryable === retryable)
-        .map(([name, { meaning }]) => `- ${code(name)}: ${meaning}`)
-        .join('\n'),
-    ])
-    .join('\n\n')
-
 const EXAMPLE_STATES: readonly Json[] = [null, {}, { a: 1, b: 2 }]
 
 /** Returns the text between the marks of each name. */
@@ -150,9 +137,4 @@ export const PROTOCOL_PARTS = {
       ['state', 'checksum'],
       EXAMPLE_STATES.map((state) => [code(JSON.stringify(state)), String(new Checksum().of(state))]),
     ),
-  'error codes': errorList,
-  'close codes': () =>
-    (Object.keys(CLOSE) as CloseName[])
-      .map((name) => `- ${CLOSE[name]} ${code(name)}: ${CLOSE_MEANINGS[name]}`)
-      .join('\n'),
 }

@@ -1,7 +1,7 @@
-/** Pictures of docs/tour.md: who talks to whom in each walk. The numbers are those of the steps in the page. */
+/** Pictures of docs/tour.md and docs/protocol.md: who talks to whom. The numbers are those of the steps in the page. */
 
 const LANES = ['client', 'edge node', 'owner node', 'store'] as const
-type Lane = (typeof LANES)[number]
+type Lane = (typeof LANES)[number] | 'server'
 
 /** A message from one lane to another. */
 interface Arrow {
@@ -20,6 +20,8 @@ interface Note {
 interface Walk {
   /** Text for readers who do not see the picture. */
   readonly label: string
+  /** Default: those of the tour. */
+  readonly lanes?: readonly Lane[]
   readonly steps: readonly (Arrow | Note)[]
 }
 
@@ -90,13 +92,41 @@ const NODE_DIES: Walk = {
   ],
 }
 
+const SESSION: Walk = {
+  label:
+    'A session: hello and welcome, a join with its snapshot, a message with its patch and ack, a gap with a resync, and a resume on a second connection with the missed patches and the kept messages',
+  lanes: ['client', 'server'],
+  steps: [
+    { from: 'client', to: 'server', text: 'hello: token' },
+    { from: 'server', to: 'client', text: 'welcome: session_id, resume_token' },
+    { from: 'client', to: 'server', text: 'ping' },
+    { from: 'client', to: 'server', text: 'join: request_id 1' },
+    { from: 'server', to: 'client', text: 'joined: request_id 1, member_id' },
+    { from: 'server', to: 'client', text: 'state.snapshot: seq 10' },
+    { from: 'client', to: 'server', text: 'message: ref 1' },
+    { from: 'server', to: 'client', text: 'state.patch: seq 11; ack: ref 1' },
+    { from: 'server', to: 'client', text: 'state.patch: seq 13' },
+    { at: 'client', text: 'seq 12 is missing' },
+    { from: 'client', to: 'server', text: 'state.resync: sequence' },
+    { from: 'server', to: 'client', text: 'state.resync: seq 13' },
+    { from: 'client', to: 'server', text: 'message: ref 2' },
+    { at: 'client', text: 'the connection breaks', crash: true },
+    { from: 'client', to: 'server', text: 'hello: resume, seq 13' },
+    { from: 'server', to: 'client', text: 'welcome: next resume_token' },
+    { from: 'server', to: 'client', text: 'state.patch: seq 14, 15' },
+    { from: 'client', to: 'server', text: 'ping; message: ref 2 again' },
+    { from: 'server', to: 'client', text: 'ack: ref 2, applied once' },
+  ],
+}
+
 /** Sizes in the drawing. At 343 px, the width of a page on a small phone, the text has 12 px. */
 const [WIDTH, SHOWN, FONT] = [400, 480, 14]
 const [TOP, ROW, BOX] = [44, 38, 26]
 /** Width of a character, on average. */
 const CHARACTER = FONT * 0.56
 
-const laneAt = (lane: Lane): number => (WIDTH / LANES.length) * (LANES.indexOf(lane) + 0.5)
+const laneAt = (lane: Lane, lanes: readonly Lane[]): number =>
+  (WIDTH / lanes.length) * (lanes.indexOf(lane) + 0.5)
 
 /** Returns the centre for something of this width, so that all of it is in the picture. */
 const within = (centre: number, width: number): number =>
@@ -107,8 +137,8 @@ const escaped = (text: string): string => text.replaceAll('&', '&amp;').replaceA
 const textAt = (x: number, y: number, text: string, kind = 'text'): string =>
   `<text class="${kind}" x="${x.toFixed(0)}" y="${y.toFixed(0)}">${escaped(text)}</text>`
 
-function arrow({ from, to, text }: Arrow, y: number): string {
-  const [start, end] = [laneAt(from), laneAt(to)]
+function arrow({ from, to, text }: Arrow, y: number, lanes: readonly Lane[]): string {
+  const [start, end] = [laneAt(from, lanes), laneAt(to, lanes)]
   const way = Math.sign(end - start)
   const tip = end - way * 2
   const centre = within((start + end) / 2, text.length * CHARACTER)
@@ -118,28 +148,29 @@ function arrow({ from, to, text }: Arrow, y: number): string {
   ].join('\n')
 }
 
-function note({ at, text, crash }: Note, y: number): string {
+function note({ at, text, crash }: Note, y: number, lanes: readonly Lane[]): string {
+  const lane = laneAt(at, lanes)
   const width = text.length * CHARACTER + 16
-  const centre = within(laneAt(at), width)
+  const centre = within(lane, width)
   const left = (centre - width / 2).toFixed(0)
   return [
     `<rect class="${crash ? 'crash' : 'note'}" x="${left}" y="${y - BOX + 6}" width="${width.toFixed(0)}" height="${BOX}" rx="5"/>`,
     textAt(centre, y - 2, text),
     // The box can be wider than the lane. The dot is on the lane that acts.
-    `<circle class="${crash ? 'crash' : 'note'}" cx="${laneAt(at)}" cy="${y - BOX + 6}" r="3"/>`,
+    `<circle class="${crash ? 'crash' : 'note'}" cx="${lane}" cy="${y - BOX + 6}" r="3"/>`,
   ].join('\n')
 }
 
 /** Returns a walk as SVG: a lane for each party, and the steps from top to bottom. */
-function picture({ label, steps }: Walk): string {
+function picture({ label, lanes = LANES, steps }: Walk): string {
   const height = TOP + steps.length * ROW + 8
-  const lanes = LANES.map((lane) => {
-    const x = laneAt(lane)
+  const lines = lanes.map((lane) => {
+    const x = laneAt(lane, lanes)
     return `<path class="lane" d="M${x} 30V${height - 4}"/>${textAt(x, 20, lane, 'title')}`
   })
   const drawn = steps.map((step, i) => {
     const y = TOP + i * ROW + 24
-    return 'from' in step ? arrow(step, y) : note(step, y)
+    return 'from' in step ? arrow(step, y, lanes) : note(step, y, lanes)
   })
   return `<svg xmlns="http://www.w3.org/2000/svg" width="${SHOWN}" height="${Math.round((height * SHOWN) / WIDTH)}" viewBox="0 0 ${WIDTH} ${height}" role="img" aria-label="${escaped(label)}" font-family="system-ui, sans-serif" font-size="${FONT}">
 <style>
@@ -147,16 +178,17 @@ text { fill: #1f2328; text-anchor: middle; paint-order: stroke; stroke: #fff; st
 .arrow { fill: none; stroke: #2f5bd8; stroke-width: 1.5 } .note { fill: #fff; stroke: #8250df } .crash { fill: #fff; stroke: #b3261e; stroke-width: 2 } circle.note { fill: #8250df } circle.crash { fill: #b3261e }
 @media (prefers-color-scheme: dark) { text { fill: #f0f6fc; stroke: #0d1117 } .lane { stroke: #59636e } .arrow { stroke: #79a1ff } .note { fill: #0d1117; stroke: #c297ff } .crash { fill: #0d1117; stroke: #ff7b72 } circle.note { fill: #c297ff } circle.crash { fill: #ff7b72 } }
 </style>
-${lanes.join('\n')}
+${lines.join('\n')}
 ${drawn.join('\n')}
 </svg>
 `
 }
 
-/** Pictures of docs/tour.md, by file. */
+/** The pictures, by file. */
 export const WALKS: Readonly<Record<string, () => string>> = {
   'docs/walk-message.svg': () => picture(MESSAGE),
   'docs/walk-join.svg': () => picture(JOIN),
   'docs/walk-resume.svg': () => picture(RESUME),
   'docs/walk-node-dies.svg': () => picture(NODE_DIES),
+  'docs/walk-session.svg': () => picture(SESSION),
 }

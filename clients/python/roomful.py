@@ -6,6 +6,7 @@ import logging
 import struct
 from functools import lru_cache, partial, reduce
 from itertools import count
+from math import inf
 from random import random
 from urllib.parse import urlsplit
 
@@ -257,8 +258,10 @@ class Room:
         return outcome
 
     def send_unreliable(self, type, data=None):
-        """Sends a message that may be lost. Returns False if there is no connection."""
-        return self.has_snapshot and self._client.send(self._message(type, data))
+        """Sends a message that may be lost. Returns False if there is no connection, or
+        if the rate is exceeded."""
+        message = self._message(type, data)
+        return self.has_snapshot and self._client.budget() >= 1 and self._client.send(message)
 
     async def leave(self):
         """Gives up the seat."""
@@ -404,7 +407,8 @@ class Connection:
 
     def __init__(self, client, socket, codec, previous):
         self.socket, self._client, self.codec, self.previous = socket, client, codec, previous
-        self.outgoing, self.ready, self.patience = asyncio.Queue(), False, 10  # R2
+        self.outgoing, self.ready, self.patience = asyncio.Queue(), False, 10  # R3
+        self.welcomed_at = inf
 
     async def run(self):
         """Reads until the connection ends. `tasks` end with it."""
@@ -443,6 +447,7 @@ class Client:
         self._open_socket, self._random = open_socket, random
         self._hello = {"t": "hello", "project_id": project_id, "features": ["layers"]}
         self.connection, self._session = None, {}
+        self._now, self._budget, self._paid_at = asyncio.get_running_loop().time, inf, 0
         self._main = asyncio.create_task(self._run())
 
     async def join(self, room_type, *, key="default", options=None, watch=False):
@@ -473,19 +478,26 @@ class Client:
         """Sends a message if the session is connected. Returns whether it is."""
         if ready := bool(self.connection and self.connection.ready):
             self.connection.outgoing.put_nowait(message)
+            self._budget -= 1
         return ready
+
+    def budget(self):
+        """Returns how many messages the rate permits now (R19)."""
+        earned = (self._now() - self._paid_at) * self.limits["messages_per_second"]
+        self._budget = min(self._budget + earned, self.limits["message_burst"])
+        self._paid_at = self._now()
+        return self._budget
 
     async def _run(self):
         """Opens a connection whenever there is none (R4)."""
-        now, attempt = asyncio.get_running_loop().time, 0
+        attempt = 0
         while True:
             code, self.ended = 0, asyncio.Future()
             try:
                 await self._connect(self._url, attempt)
-                opened = now()
                 connection = await self.ended
                 code = 0 if connection.previous else connection.socket.close_code or 0
-                attempt = attempt if now() - opened < 5 else 0
+                attempt = attempt if self._now() - connection.welcomed_at < 5 else 0
             except Exception as error:
                 log.warning("connection failed: %r", error)
             self.connection = None
@@ -537,6 +549,8 @@ class Client:
         self._session = {name: welcome[name] for name in ("session_id", "resume_token")}
         self.limits, heartbeat = welcome["limits"], welcome["heartbeat_seconds"]
         connection.ready, connection.patience, connection.previous = True, 2 * heartbeat, None
+        connection.welcomed_at = self._now()
+        self.budget()  # Begins to count.
         self.status = "connected"
         self._beat(connection, heartbeat)
         connection.tasks.create_task(self._renew(connection, welcome["token_seconds"] * 0.8))

@@ -31,7 +31,7 @@ class Runner:
     def __init__(self, test, codec):
         self.test, self.codec, self.loop = test, codec, asyncio.get_running_loop()
         self.sockets, self.tokens, self.client = [], 0, None
-        self.rooms, self.outcomes, self.events, self.seats = {}, {}, {}, {}
+        self.rooms, self.outcomes, self.events, self.seats, self.waited = {}, {}, {}, {}, 0
 
     async def pass_time(self, seconds=0):
         """Advances the clock, and lets the client run until it waits."""
@@ -67,9 +67,16 @@ class Runner:
             await self.pass_time()
 
     async def do(self, step, _):
+        for _ in range(step.get("times", 1)):
+            try:
+                self.call(step)
+            except roomful.RoomfulError:
+                pass
+
+    def call(self, step):
         call, room = step["do"], self.rooms.get(step.get("room_id"))
         if call == "connect":
-            outcome = self.connect()
+            outcome = self.connect(step.get("address", FILE["client"]["address"]))
         elif call == "goodbye":
             outcome = asyncio.create_task(self.client.close())
         elif call == "join":
@@ -82,16 +89,16 @@ class Runner:
             outcome = room.send_unreliable(step["type"], step["data"])
         self.outcomes[step.get("as", call)] = outcome
 
-    def connect(self):
+    def connect(self, address):
         config = FILE["client"]
         self.client = roomful.Client(
-            config["address"],
+            address,
             project_id=config["project_id"],
             get_token=self.get_token,
             codec=CODECS[self.codec],
             move_hosts=config["hosts"],
             open_socket=self.open_socket,
-            random=lambda: 0,
+            random=lambda: 0.5,
         )
 
     async def join(self, step):
@@ -103,7 +110,9 @@ class Runner:
         room.on_event = lambda name, data: events.append([name, data])
 
     async def open(self, step, _):
+        before = self.loop.now
         await self.until(lambda: len(self.sockets) >= step["open"])
+        self.waited += self.loop.now - before
         socket = self.sockets[step["open"] - 1]
         self.test.assertEqual(socket.url, step.get("url", socket.url))
         if step.get("refuse"):
@@ -134,6 +143,11 @@ class Runner:
             else:
                 self.test.assertEqual(message.get(name), value, message)
 
+    async def pass_over(self, step, socket):
+        sent = [message for message in map(client_message, socket.sent) if message["t"] != "ping"]
+        self.test.assertLessEqual(len(sent), step["at_most"])
+        socket.sent.clear()
+
     async def serve(self, step, socket):
         if self.codec == "msgpack":
             for frame in step["msgpack"]:
@@ -155,7 +169,10 @@ class Runner:
     async def expect(self, step, _):
         expected, room_id = step["expect"], step["expect"].get("room_id", "arena:lobby")
         for name, value in expected.items():
-            if name != "room_id":
+            if name == "waited_ms":
+                self.test.assertTrue(value[0] <= self.waited * 1000 <= value[1], self.waited)
+                self.waited = 0
+            elif name != "room_id":
                 self.test.assertEqual(self.actual(name, value, room_id), value, name)
 
     def actual(self, name, value, room_id):
@@ -182,7 +199,7 @@ class Runner:
 
 DO = {"do": Runner.do, "open": Runner.open, "client": Runner.read, "close": Runner.close}
 DO |= {"closed": Runner.closed, "wait_ms": Runner.wait, "expect": Runner.expect}
-DO |= {"msgpack": Runner.serve}
+DO |= {"msgpack": Runner.serve, "at_most": Runner.pass_over}
 
 
 def outcome_of(future):

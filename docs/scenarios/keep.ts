@@ -92,6 +92,19 @@ level.add(
   { start: 'online' },
 )
 
+level.add(
+  'R22',
+  'a join that was sent again has another member_id, which counts',
+  (s, room) => {
+    s.do('join', JOIN).client({ t: 'join', request_id: 1 })
+    s.server({ t: 'joined', request_id: 1, room_id: ARENA, member_id: 'mem_1' })
+    s.lose(1006, { rooms: [] }).welcome({ resumed: true }).client({ t: 'join', request_id: 1 })
+    s.server({ t: 'joined', request_id: 1, room_id: ARENA, member_id: 'mem_2' }).server(room.snapshot())
+    s.lose(1006, { rooms: [at(room, 0, 'mem_2')] })
+  },
+  { start: 'online' },
+)
+
 level.add('R23', 'a leave without an answer is sent again', (s, room) => {
   s.do('leave', { as: 'l', room_id: ARENA }).client({ t: 'leave', request_id: 2 })
   s.lose(1006, { rooms: [at(room)] }).welcome({ resumed: true })
@@ -172,12 +185,20 @@ level.add('R25', '43xx while online: a new session with a fresh token', (s) => {
   s.welcome().client({ t: 'join', room_type: 'arena', options: { key: 'lobby' }, rejoin: true })
 })
 
-level.add('R25', '4300: a new session with a fresh token, and refs from 1', (s) => {
+level.add('R25', '4300: a new session with a fresh token, and refs from 1', (s, room) => {
   s.send('a', 1).client({ t: 'message', ref: 1, settled: 0 })
   s.lose(1006, { session_id: 'ses_1' }).close(4300)
   s.open({ url: ADDRESS }).client({ t: 'hello', token: 'token-2' })
-  s.welcome().client({ t: 'join', room_type: 'arena', options: { key: 'lobby' }, rejoin: true })
+  s.welcome().client({
+    t: 'join',
+    request_id: 2,
+    room_type: 'arena',
+    options: { key: 'lobby' },
+    rejoin: true,
+  })
   s.expect({ outcomes: { a: 'unknown' } })
+  s.server({ t: 'joined', request_id: 2, room_id: ARENA, member_id: 'mem_2' }).server(room.snapshot())
+  s.client(null).send('b', 2).client({ t: 'message', data: 2, ref: 1, settled: 0 })
 })
 
 level.add('R26', 'messages have the refs 1, 2, 3, and an ack confirms several', (s, room) => {
@@ -196,6 +217,21 @@ level.add('R26', 'each seat has separate refs', (s, room) => {
   s.send('b', 2, { room_id: other.id }).client({ t: 'message', room_id: other.id, ref: 1, settled: 0 })
   s.server(other.ack(1)).expect({ outcomes: { a: 'pending', b: 'done' } })
   s.server(room.ack(1)).expect({ outcomes: { a: 'done' } })
+})
+
+level.add('R26', 'messages wait for the snapshot', (s, room) => {
+  s.close(4300).open({ url: ADDRESS }).client({ t: 'hello' }).welcome().client({ t: 'join', request_id: 2 })
+  s.send('a', 1).client(null)
+  s.server({ t: 'joined', request_id: 2, room_id: ARENA, member_id: 'mem_2' })
+  s.send('b', 2).client(null).server(room.snapshot())
+  s.client({ t: 'message', data: 1, ref: 1 }).client({ t: 'message', data: 2, ref: 2 }).client(null)
+})
+
+level.add('R26', 'a message that is too large gets no ref', (s) => {
+  s.send('a', 'x'.repeat(1025))
+    .client(null)
+    .send('b', 1)
+    .client({ t: 'message', data: 1, ref: 1, settled: 0 })
 })
 
 level.add('R26', 'refs start at 1 again after a new joined', (s, room) => {
@@ -242,8 +278,8 @@ level.add('R28', 'settled is below the lowest kept ref', (s, room) => {
 
 level.add('R29', 'a refused message has its error, and the ack behind it covers the others', (s, room) => {
   s.send('a', 1).client({ t: 'message', ref: 1 }).send('b', 2).client({ t: 'message', ref: 2 })
-  s.error('invalid_payload', { room_id: ARENA, ref: 2 }).server(room.ack(2))
-  s.expect({ outcomes: { a: 'done', b: { error: 'invalid_payload' } } })
+  s.error('rate_limited', { room_id: ARENA, ref: 2 }, true).server(room.ack(2))
+  s.expect({ outcomes: { a: 'done', b: { error: 'rate_limited' } } }).client(null)
   s.lose(1006, { rooms: [at(room, 2)] })
     .welcome({ resumed: true })
     .client(null)
@@ -264,7 +300,9 @@ level.add('R29', 'a reply comes before its ack, and once more on another connect
     .lose(1006, { rooms: [at(room)] })
     .welcome({ resumed: true })
   s.client({ t: 'message', data: 'what?', ref: 1 })
-  s.server(room.reply(1, { answer: 42 })).server(room.ack(1))
+  s.server(room.reply(1, { answer: 42 }))
+    .expect({ outcomes: { a: 'pending' } })
+    .server(room.ack(1))
   s.expect({ outcomes: { a: { reply: { answer: 42 } } } })
 })
 
@@ -334,10 +372,18 @@ moving.add('R43', 'a move to a url on another host is ignored', (s, room) => {
     .client(null)
 })
 
+moving.first('R43', 'a move from wss: to ws: is ignored', (s) => {
+  const secure = 'wss://server.test/'
+  s.do('connect', { address: secure }).open({ url: secure }).client({ t: 'hello' }).welcome()
+  s.server({ t: 'move', in_ms: 0, url: 'ws://server.test/' }).wait(5000).expect({ sockets: 1 })
+  s.server({ t: 'move', in_ms: 0, url: `wss://${HOSTS[0]}/` }).open({ url: `wss://${HOSTS[0]}/` })
+})
+
 moving.add('R43', 'a url that cannot be opened: the client stays', (s, room) => {
   s.server({ t: 'move', in_ms: 0, url: URL }).open({ url: URL, refuse: true })
-  s.wait(1000)
-  s.server(room.patch({ ...STATE, n: 2 }), 1).expect({ state: { ...STATE, n: 2 }, status: 'online' })
+  s.wait(10_000)
+  s.server(room.patch({ ...STATE, n: 2 }), 1)
+  s.expect({ sockets: 2, state: { ...STATE, n: 2 }, status: 'online' })
   s.send('a', 1)
     .client({ t: 'message', ref: 1 }, 1)
     .server(room.ack(1), 1)
@@ -404,25 +450,26 @@ moving.add('R44', 'a join without an answer is sent again on the second connecti
   s.client({ t: 'join', request_id: 2, options: { key: 'other' } }).client(null)
 })
 
-moving.add(
-  'R45',
-  'a second connection that ends before its welcome: a resume at the own address',
-  (s, room) => {
-    s.send('a', 1).client({ t: 'message', ref: 1 })
-    s.server({ t: 'move', in_ms: 0, url: URL })
-      .open({ url: URL })
-      .client({ t: 'hello', resume: { rooms: [at(room)] } })
-    s.close(1006).closed(1)
-    s.open({ url: ADDRESS }).client({
-      t: 'hello',
-      resume: { session_id: 'ses_1', resume_token: 'resume-1', rooms: [at(room)] },
-    })
-    s.welcome({ resumed: true }).client({ t: 'message', ref: 1 })
-    s.server(room.ack(1))
-      .expect({ outcomes: { a: 'done' }, status: 'online' })
-      .client(null)
-  },
-)
+for (const code of [1006, 4005, 4200, 4300])
+  moving.add(
+    'R45',
+    `a second connection that ends with ${code} before its welcome: a resume at the own address`,
+    (s, room) => {
+      s.send('a', 1).client({ t: 'message', ref: 1 })
+      s.server({ t: 'move', in_ms: 0, url: URL })
+        .open({ url: URL })
+        .client({ t: 'hello', resume: { rooms: [at(room)] } })
+      s.close(code).closed(1)
+      s.open({ url: ADDRESS }).client({
+        t: 'hello',
+        resume: { session_id: 'ses_1', resume_token: 'resume-1', rooms: [at(room)] },
+      })
+      s.welcome({ resumed: true }).client({ t: 'message', ref: 1 })
+      s.server(room.ack(1))
+        .expect({ outcomes: { a: 'done' }, status: 'online' })
+        .client(null)
+    },
+  )
 
 moving.add('R45', 'a client that has not moved in time resumes after 4101', (s, room) => {
   s.server({ t: 'move', in_ms: 60_000 }).wait(1000).close(4101)

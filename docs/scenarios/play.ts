@@ -57,6 +57,26 @@ for (const code of [1000, 1006, 1013, 4101, 4199, 4999])
     s.close(code).open({ url: ADDRESS }).client({ t: 'hello' })
   })
 
+level.first('R5', 'the waits grow, and begin anew after a connection that has lasted 5 seconds', (s) => {
+  s.do('connect')
+  for (let attempt = 0; attempt < 10; attempt += 1) s.open({ refuse: true })
+  s.open({ url: ADDRESS }).expect({ waited_ms: [5000, 60_000] })
+  for (let connection = 0; connection < 3; connection += 1)
+    s.client({ t: 'hello' })
+      .welcome()
+      .wait(6000)
+      .close(1006)
+      .open()
+      .expect({ waited_ms: [0, 1000] })
+})
+
+level.first('R5', 'the waits also grow after connections that last shorter', (s) => {
+  s.do('connect').open()
+  for (let connection = 0; connection < 10; connection += 1)
+    s.client({ t: 'hello' }).welcome().wait(1000).close(1006).open()
+  s.expect({ waited_ms: [5000, 60_000] })
+})
+
 level.add('R6', 'a new session joins the room again with rejoin', (s, room) => {
   s.close(4300).open({ url: ADDRESS }).client({ t: 'hello' })
   s.welcome().client({
@@ -126,6 +146,14 @@ level.add(
   { start: 'online' },
 )
 
+level.add('R8', 'messages wait for the snapshot', (s, room) => {
+  s.close(4300).open({ url: ADDRESS }).client({ t: 'hello' }).welcome().client({ t: 'join', request_id: 2 })
+  s.send('a', 1, { ref: false }).client(null)
+  s.server({ t: 'joined', request_id: 2, room_id: ARENA, member_id: 'mem_2' })
+  s.send('b', 2, { ref: false }).client(null)
+  s.server(room.snapshot()).expect({ state: STATE })
+})
+
 level.add('R9', 'a leave is answered with the own left', (s, room) => {
   s.do('leave', { as: 'l', room_id: ARENA }).client({ t: 'leave', request_id: 2, room_id: ARENA })
   s.expect({ outcomes: { l: 'pending' } })
@@ -152,6 +180,17 @@ level.add('R10', 'the own left counts with an epoch and a seq of 0', (s, room) =
     .client(null)
 })
 
+level.add('R10', 'after session_ended, the client joins again', (s, room) => {
+  s.server(room.out('session_ended'))
+  s.client({ t: 'join', request_id: 2, room_type: 'arena', options: { key: 'lobby' }, rejoin: true })
+  s.server({ t: 'joined', request_id: 2, room_id: ARENA, member_id: 'mem_2' })
+  room.members = [{ ...ME, member_id: 'mem_2' }]
+  s.server(room.snapshot()).expectMembers(...room.members)
+  s.server(room.patch({ ...STATE, n: 2 }))
+    .expect({ state: { ...STATE, n: 2 } })
+    .client(null)
+})
+
 level.add('R11', 'a resync without a request replaces state, members, epoch and seq', (s, room) => {
   room.move()
   room.seq += 40
@@ -166,10 +205,10 @@ level.add('R11', 'a resync without a request replaces state, members, epoch and 
 })
 
 level.add('R12', 'a patch that arrives twice is dropped', (s, room) => {
-  const patch = room.patch({ ...STATE, n: 2 })
+  const patch = room.patch({ ...STATE, log: ['start', 'second'] })
   s.server(patch).server(patch)
-  s.server(room.patch({ ...STATE, n: 3 })).server(patch)
-  s.expect({ state: { ...STATE, n: 3 } }).client(null)
+  s.server(room.patch({ ...STATE, log: ['start', 'second', 'third'] })).server(patch)
+  s.expect({ state: { ...STATE, log: ['start', 'second', 'third'] } }).client(null)
 })
 
 level.add('R12', 'frames of a lower epoch are dropped', (s, room) => {
@@ -188,12 +227,13 @@ level.add('R12', 'frames of a lower epoch are dropped', (s, room) => {
 
 level.add('R13', 'patches add, replace and remove, also in arrays', (s, room) => {
   const steps: JsonObject[] = [
-    { ...STATE, n: null, 'a/b~c': { deep: [1, [2]] } },
+    { ...STATE, n: null, 'a/b~c': { deep: [1, [2]] }, '~1': '~0' },
     {
       n: 0.1,
       players: { mem_bob: { x: 1.5, y: 7 } },
       log: ['start', 'second', { third: 3 }],
       'a/b~c': { deep: [1, [2, 3]] },
+      '~1': 1,
     },
     { n: 0.1, players: { mem_bob: { x: 1.5, y: 7 } }, log: ['second', { third: 4 }], 'a/b~c': { deep: [] } },
     { n: 'text', players: {}, log: [] },
@@ -295,7 +335,7 @@ level.add('R16', 'a missing patch shows in an event, which is delivered', (s, ro
 level.add('R16', 'a missing patch shows in a member', (s, room) => {
   room.patch({ ...STATE, n: 2 })
   room.patch({ ...STATE, n: 3 })
-  s.server(room.member('joined', CARLA))
+  s.server(room.member('joined', CARLA)).expectMembers(ME, BOB, { ...CARLA, connected: true })
   s.client({ t: 'state.resync', room_id: ARENA, reason: 'sequence' })
   room.members = [...room.members, { ...CARLA, connected: true }]
   s.server(room.resync())
@@ -370,6 +410,18 @@ level.add('R19', 'a message without a ref', (s) => {
   s.client({ t: 'message', room_id: ARENA, type: 'move', data: { x: 1 } }).client(null)
 })
 
+level.add('R19', 'a frame above max_message_bytes is not sent', (s) => {
+  s.send('a', 'x'.repeat(1025), { ref: false }).send('b', 'small', { ref: false })
+  s.client({ t: 'message', data: 'small' }).client(null)
+})
+
+level.first('R19', 'messages beyond the rate are dropped or wait', (s) => {
+  s.online({ limits: { messages_per_second: 2, message_burst: 6 } }).join(new ScriptRoom())
+  // The ping and the join count.
+  s.send('a', 1, { ref: false, times: 20 }).atMost(4)
+  s.wait(1000).send('b', 1, { ref: false, times: 20 }).atMost(4)
+})
+
 level.add('R20', 'errors about a message without a ref change nothing', (s, room) => {
   s.send('a', { x: 1 }, { ref: false }).client({ t: 'message' })
   s.error('rate_limited', { room_id: ARENA }, true)
@@ -436,19 +488,47 @@ finding.add('R47', 'a wrong code', (s) => {
   s.expect({ outcomes: { j: { error: 'room_not_found' } } }).client(null)
 })
 
-finding.add('R47', 'a room with a free seat, after one that was full', (s) => {
+const OPTIONS: JsonObject = { map: 'desert' }
+const finds = (request_id: number, ...not: string[]): JsonObject => ({
+  t: 'find',
+  request_id,
+  room: { room_type: 'arena', query: QUERY, options: OPTIONS, ...(not.length > 0 && { not }) },
+})
+
+finding.add('R47', 'a room with a free seat, after others that have refused the join', (s) => {
   const room = new ScriptRoom(TWO)
-  const options = { map: 'desert' }
-  s.do('join_or_create', { as: 'j', room_type: 'arena', options, query: QUERY })
-  s.client({ t: 'find', request_id: 1, room: { room_type: 'arena', query: QUERY, options } })
-  s.server({ t: 'found', request_id: 1, room_id: ARENA })
-  s.client({ t: 'join', request_id: 2, room_type: 'arena', options: { ...options, key: 'lobby' } })
-  s.error('room_full', { request_id: 2, room_id: ARENA }, true)
-  s.client({ t: 'find', request_id: 3, room: { room_type: 'arena', query: QUERY, options, not: [ARENA] } })
-  s.server({ t: 'found', request_id: 3, room_id: TWO })
-  s.client({ t: 'join', request_id: 4, room_type: 'arena', options: { ...options, key: 'two' } })
-  s.server({ t: 'joined', request_id: 4, room_id: TWO, member_id: 'mem_me' }).server(room.snapshot())
+  const full = ['arena:lobby', 'arena:banned', 'arena:mine']
+  s.do('join_or_create', { as: 'j', room_type: 'arena', options: OPTIONS, query: QUERY })
+  for (const [i, code] of ['room_full', 'banned', 'already_joined'].entries()) {
+    const [find, join] = [2 * i + 1, 2 * i + 2]
+    s.client(finds(find, ...full.slice(0, i))).server({ t: 'found', request_id: find, room_id: full[i]! })
+    s.client({ t: 'join', request_id: join, room_type: 'arena' })
+    s.error(code, { request_id: join, room_id: full[i]! }, code === 'room_full')
+  }
+  s.client(finds(7, ...full)).server({ t: 'found', request_id: 7, room_id: TWO })
+  s.client({ t: 'join', request_id: 8, room_type: 'arena', options: { ...OPTIONS, key: 'two' } })
+  s.server({ t: 'joined', request_id: 8, room_id: TWO, member_id: 'mem_me' }).server(room.snapshot())
   s.expect({ room_id: TWO, state: STATE, outcomes: { j: 'done' } })
+})
+
+finding.add('R47', 'for at most 10 seconds', (s) => {
+  s.do('join_or_create', { as: 'j', room_type: 'arena', options: OPTIONS, query: QUERY })
+  for (let request = 1; request < 4; request += 2) {
+    s.client({ t: 'find', request_id: request }).wait(6000)
+    s.server({ t: 'found', request_id: request, room_id: ARENA })
+    s.client({ t: 'join', request_id: request + 1 }).error('room_full', {
+      request_id: request + 1,
+      room_id: ARENA,
+    })
+  }
+  s.client(null)
+})
+
+finding.add('R47', 'another refusal is final', (s) => {
+  s.do('join_or_create', { as: 'j', room_type: 'arena', options: OPTIONS, query: QUERY })
+  s.client({ t: 'find', request_id: 1 }).server({ t: 'found', request_id: 1, room_id: ARENA })
+  s.client({ t: 'join', request_id: 2 }).error('join_refused', { request_id: 2, room_id: ARENA })
+  s.expect({ outcomes: { j: { error: 'join_refused' } } }).client(null)
 })
 
 finding.add('R48', 'a lost connection ends no request', (s) => {

@@ -2,6 +2,7 @@ import type { Json, JsonObject } from '../../shared/json.ts'
 import type { LayerEncoder, Payload } from '../../shared/protocol/codec.ts'
 import type {
   DepartureReason,
+  Limits,
   MemberInfo,
   MemberStatus,
   PlainMessage,
@@ -43,6 +44,13 @@ const STATE: JsonObject = {
   n: 1,
   players: { mem_me: { x: 0, y: 0 }, mem_bob: { x: 1.5, y: -2 } },
   log: ['start'],
+}
+
+const LIMITS: Limits = {
+  max_message_bytes: 1024,
+  messages_per_second: 100,
+  message_burst: 1000,
+  max_rooms: 16,
 }
 
 const codec = new MsgpackCodec()
@@ -274,6 +282,11 @@ export class Script {
     return this.#add({ msgpack: frames.map(hex) })
   }
 
+  /** The client has sent at most `count` more messages, which are passed over. */
+  atMost(count: number): this {
+    return this.#add({ at_most: count })
+  }
+
   close(code: number, on?: number): this {
     return this.#add({ close: code, ...(on !== undefined && { on }) })
   }
@@ -305,7 +318,7 @@ export class Script {
   }
 
   /** Returns a `welcome` for a new or resumed session. */
-  welcome({ resumed = false, token_seconds = 3600 } = {}): this {
+  welcome({ resumed = false, token_seconds = 3600, limits = {} as Partial<Limits> } = {}): this {
     this.#welcomes += 1
     return this.server({
       t: 'welcome',
@@ -317,16 +330,16 @@ export class Script {
       token_seconds,
       node_id: 'node-1',
       server_time: '2026-10-01T12:00:00.000Z',
-      limits: { max_message_bytes: 1024, messages_per_second: 100, message_burst: 1000, max_rooms: 16 },
+      limits: { ...LIMITS, ...limits },
     })
   }
 
   /** The client connects and gets a session. */
-  online(): this {
+  online(welcome: Parameters<Script['welcome']>[0] = {}): this {
     return this.do('connect')
       .open({ url: ADDRESS })
       .client({ t: 'hello', project_id: 'prj_1', token: 'token-1' })
-      .welcome()
+      .welcome(welcome)
   }
 
   /** The client joins a room with the request `request`. `layers` are in the flush of the snapshot. */
@@ -353,9 +366,13 @@ export class Script {
 const hex = (bytes: Payload): string => Buffer.from(bytes).toString('hex')
 
 /** Returns the position of a room in a `hello`. */
-export const at = ({ id: room_id, epoch, seq }: ScriptRoom, settled = 0): JsonObject => ({
+export const at = (
+  { id: room_id, epoch, seq }: ScriptRoom,
+  settled = 0,
+  member_id = ME.member_id,
+): JsonObject => ({
   room_id,
-  member_id: ME.member_id,
+  member_id,
   epoch,
   seq,
   settled,
