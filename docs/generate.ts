@@ -88,20 +88,32 @@ interface Rules {
 interface Alert {
   readonly alert: string
   readonly labels: { readonly severity: string }
-  readonly annotations: { readonly summary: string; readonly runbook_url: string }
+  readonly annotations: { readonly runbook_url: string }
 }
 
 const read = (path: string): string => readFileSync(new URL(`../${path}`, import.meta.url), 'utf8')
 
+/** Returns the runbooks in the order of their first alerts, with the alerts of each severity. */
 function alertTable(): string {
   const { groups } = parse(read('deploy/prometheus/alerts.yml')) as Rules
-  const rows = groups
-    .flatMap(({ rules }) => rules)
-    .map(({ alert, labels, annotations: { summary, runbook_url } }) => {
-      const anchor = runbook_url.split('#')[1]!
-      return [code(alert), labels.severity, summary, `[${anchor.replaceAll('-', ' ')}](#${anchor})`]
-    })
-  return table(['Alert', 'Severity', 'It says', 'Runbook'], rows)
+  const runbooks = new Map<string, Alert[]>()
+  for (const rule of groups.flatMap(({ rules }) => rules)) {
+    const anchor = rule.annotations.runbook_url.split('#')[1]!
+    runbooks.set(anchor, [...(runbooks.get(anchor) ?? []), rule])
+  }
+  const named = (rules: readonly Alert[], severity: string): string =>
+    rules
+      .filter(({ labels }) => labels.severity === severity)
+      .map(({ alert }) => code(alert))
+      .join(', ')
+  return table(
+    ['Runbook', 'Critical', 'Warning'],
+    [...runbooks].map(([anchor, rules]) => [
+      `[${anchor.replaceAll('-', ' ')}](#${anchor})`,
+      named(rules, 'critical'),
+      named(rules, 'warning'),
+    ]),
+  )
 }
 
 /** Returns a file of `deploy/redis` as a block. */
@@ -204,7 +216,7 @@ const rewritten: Readonly<Record<string, (before: string) => string | Promise<st
   'docs/reference.md': withParts,
   'docs/protocol.md': withParts,
   'docs/protocol-scenarios.json': scenariosJson,
-  'docs/operations.md': withParts,
+  'docs/runbooks.md': withParts,
   'docs/redis.md': withParts,
   'docs/security.md': withParts,
   'docs/loadtest.md': withParts,
@@ -227,10 +239,11 @@ for (const [path, rewrite] of Object.entries(rewritten)) {
 const lost = Object.keys(PARTS).filter((name) => !placed.has(name))
 if (lost.length > 0) throw new Error(`no page has the marks of ${lost.join(', ')}`)
 
-/** The page with the handwritten names of metrics. */
-const NAMED_IN = 'docs/operations.md'
-for (const [name] of read(NAMED_IN).matchAll(/\bservice_[a-z_]+[a-z]\b/g)) {
-  const base = name.replace(/_(bucket|sum|count)$/, '')
-  if (![name, base].some((one) => onNodes(one) || onControl(one) || onWorkers(one)))
-    throw new Error(`${NAMED_IN} names the metric ${name}, and there is none`)
-}
+/** Pages with handwritten names of metrics. */
+const NAMED_IN = ['docs/limits.md', 'docs/monitoring.md', 'docs/operations.md', 'docs/runbooks.md']
+for (const page of NAMED_IN)
+  for (const [name] of read(page).matchAll(/\bservice_[a-z_]+[a-z]\b/g)) {
+    const base = name.replace(/_(bucket|sum|count)$/, '')
+    if (![name, base].some((one) => onNodes(one) || onControl(one) || onWorkers(one)))
+      throw new Error(`${page} names the metric ${name}, and there is none`)
+  }

@@ -7,7 +7,7 @@ interface Limit {
 }
 
 /**
- * Bounds that an operator does not need to configure. They are also options of `startNode`. docs/operations.md describes the effect of each
+ * Bounds that an operator does not need to configure. They are also options of `startNode`. docs/limits.md describes the effect of each
  * bound.
  */
 export const LIMITS = {

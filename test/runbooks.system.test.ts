@@ -28,20 +28,19 @@ import { newFolder } from './support/run-folder.ts'
 
 const run = promisify(execFile)
 const root = fileURLToPath(new URL('..', import.meta.url))
-const OPERATIONS = 'docs/operations.md'
-const page = textOf(OPERATIONS)
+const PAGES = ['docs/operations.md', 'docs/runbooks.md']
+const [operations, runbooks] = PAGES.map(textOf) as [string, string]
 
 const blocks = (text: string, language: string): string[] =>
   [...text.matchAll(new RegExp(`^\`\`\`${language}\\n(.*?)^\`\`\``, 'gms'))].map(([, code]) => code!)
 
 /** Returns the commands under a heading, in order. */
 function commands(heading: string): string[] {
-  const found = codeOf(OPERATIONS, 'sh', heading)
-  if (found.length === 0) throw new Error(`docs/operations.md has no commands under "${heading}"`)
+  const found = PAGES.flatMap((page) => codeOf(page, 'sh', heading))
+  if (found.length === 0) throw new Error(`${PAGES.join(' and ')} have no commands under "${heading}"`)
   return found
 }
 
-const runbooks = page.split('\n## Runbooks\n')[1]!
 let folder = ''
 let redis: RedisServer
 let control: Control
@@ -179,7 +178,7 @@ async function loginTo(url: string): Promise<{ token: string; PROJECT: string }>
   return { token: token!, PROJECT: PROJECT! }
 }
 
-describe('the commands of docs/operations.md', () => {
+describe('the commands of docs/operations.md and docs/runbooks.md', () => {
   it('rotate a key, list the old key, and revoke it', async () => {
     const [rotate, list, revoke] = commands('Rotate a key')
     const key = await makeKey(control.url)
@@ -437,9 +436,10 @@ describe('the commands of docs/operations.md', () => {
       'OPERATOR_REDIS_URL',
     ])
       expect(given).toContain(`export ${name}=`)
-    const [, procedures] = page.split('\n## Procedures\n')
-    const prose = procedures!.replaceAll(/^```.*?^```/gms, '')
-    const used = blocks(procedures!, 'sh').flatMap((code) =>
+    const [, procedures] = operations.split('\n## Procedures\n')
+    const read = `${procedures}${runbooks}`
+    const prose = read.replaceAll(/^```.*?^```/gms, '')
+    const used = blocks(read, 'sh').flatMap((code) =>
       [...code.matchAll(/\$\{?([A-Z_]+)/g)].map(([, name]) => name!),
     )
     const missing = used.filter((name) => !exported.includes(name) && !prose.includes(`\`${name}\``))

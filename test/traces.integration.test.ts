@@ -166,8 +166,8 @@ describe('traces from a backend’s token request up to the join', () => {
     ])
   })
 
-  it('continue the trace of a backend with the code of docs/operations.md', async () => {
-    const page = await readFile(new URL('../docs/operations.md', import.meta.url), 'utf8')
+  it('continue the trace of a backend with the code of docs/monitoring.md', async () => {
+    const page = await readFile(new URL('../docs/monitoring.md', import.meta.url), 'utf8')
     const [, snippet] = /^```js\n(.*?async function tokenFor.*?)^```/ms.exec(page)!
     const secret = await fetch(`${control.url}/projects/${login.projectId}/keys`, {
       method: 'POST',

@@ -537,7 +537,7 @@ describe.skipIf(missing !== undefined)('the chart', () => {
       .replace('absent(service_control_info)', 'absent(service_control_info{namespace="play"})')
     expect(here).not.toBe(alerts)
     expect(one(manifests, 'PrometheusRule').spec).toEqual(
-      parse(here.replaceAll('docs/operations.md#', `${runbooks}#`)),
+      parse(here.replaceAll('docs/runbooks.md#', `${runbooks}#`)),
     )
     const plain = render({ ...example('smallest'), monitoring: { prometheusRule: { enabled: true } } })
     expect(one(plain, 'PrometheusRule').spec).toEqual(parse(here))

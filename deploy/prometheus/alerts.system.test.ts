@@ -157,14 +157,13 @@ describe('alertmanager.yml', () => {
 
 describe('every alert', () => {
   it('has a severity, a meaning and a link to the documentation', () => {
-    const page = readFileSync(new URL('../../docs/operations.md', import.meta.url), 'utf8')
-    const runbooks = page.split('\n## Runbooks\n')[1]!.split(/^## /m)[0]!
-    const anchors = [...runbooks.matchAll(/^### (.+)$/gm)].map(([, heading]) => slug(heading!))
+    const page = readFileSync(new URL('../../docs/runbooks.md', import.meta.url), 'utf8')
+    const anchors = [...page.matchAll(/^## (.+)$/gm)].map(([, heading]) => slug(heading!))
     for (const { alert, labels, annotations } of alerts) {
       expect(['warning', 'critical'], alert).toContain(labels.severity)
       expect(annotations.summary, alert).toMatch(/^[A-Z].*\.$/)
       const [file, anchor] = annotations.runbook_url.split('#')
-      expect(file, alert).toBe('docs/operations.md')
+      expect(file, alert).toBe('docs/runbooks.md')
       expect(anchors, alert).toContain(anchor)
     }
   })
