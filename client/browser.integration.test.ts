@@ -4,7 +4,7 @@ import { fileURLToPath } from 'node:url'
 import { build } from 'esbuild'
 import type { Browser } from 'playwright-core'
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { MATCHED } from '../shared/protocol/messages.ts'
+import type { SeatEnd } from '../dataplane/traffic.ts'
 import { launchChromium } from '../test/support/chromium.ts'
 import { listedRow, TestPair } from '../test/support/gateway/test-gateway.ts'
 import { bundle } from './bundle-size.ts'
@@ -146,11 +146,10 @@ test('components in StrictMode share one seat, render only after a change, and l
 })
 
 /** Ends a ticket of the queue `ranked`, as a queue does. */
-function endTicket(memberId: string, message: string): void {
+function endTicket(memberId: string, end: SeatEnd): void {
   const queue = pair.owner.room('default', 'ranked')
-  const { epoch, seq } = queue
   queue.members.delete(memberId)
-  queue.send({ kind: 'left', member_id: memberId, farewell: { epoch, seq, reason: 'kicked', message } })
+  queue.send({ kind: 'left', member_id: memberId, farewell: { reason: 'kicked', ...end } })
 }
 
 test('a component in StrictMode has one ticket of its queue, shows the match, and leaves its room when it unmounts', async () => {
@@ -163,7 +162,7 @@ test('a component in StrictMode has one ticket of its queue, shows the match, an
   await shown('7 waiting')
   await shown('7 waiting, long')
   const { member_id } = joins()[0]!
-  endTicket(member_id, `${MATCHED}${JSON.stringify({ room_id: 'arena:match-1', options: {} })}`)
+  endTicket(member_id, { match: { room_id: 'arena:match-1', options: {} } })
   await shown('playing in arena:match-1')
   expect(joins().map(({ room }) => room.roomType)).toEqual(['ranked', 'arena'])
   const left = pair.owner.next('leave')
@@ -186,7 +185,7 @@ test('a client leaves the queue when the component unmounts, and a refusal is th
   await refused.render()
   const { member_id } = await pair.meanwhile(join)
   await refused.shown('waiting')
-  endTicket(member_id, 'party_timeout')
+  endTicket(member_id, { code: 'party_timeout' })
   await refused.shown('refused: party_timeout')
   await refused.page.close()
 })

@@ -565,8 +565,8 @@ export class Client<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoo
   }
 
   #refused(frame: Extract<DecodedMessage, { t: 'error' }>): void {
-    const { request_id: requestId, room_id: roomId, ref, code, message, retryable } = frame
-    const error = new RoomfulError(code, message, { retryable })
+    const { request_id: requestId, room_id: roomId, ref, code, message, retryable, match } = frame
+    const error = new RoomfulError(code, message, { retryable, cause: match })
     if (this.#requests.refused(requestId, error)) return
     const seats = [...this.#seats.values()]
     const taken = seats.some(

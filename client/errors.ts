@@ -10,28 +10,12 @@ export type LocalErrorCode =
   | 'token_unavailable'
   /** `client.close()` was called, or the signal given to `connect` fired. */
   | 'client_closed'
-  /** Too many reliable messages are unacknowledged (`maxUnacked`), or the queue has no place for another ticket. */
-  | 'queue_full'
   /** With `resume: 'tab'`: the tab's storage is full. */
   | 'storage_full'
   /** A request was applied, but its message type has no reply. */
   | 'no_reply'
   /** The ticket was cancelled. */
   | 'cancelled'
-  /** The player has a ticket with other data in the queue. */
-  | 'already_queued'
-  /** The party has as many members as its code says. */
-  | 'party_full'
-  /** The party was not complete after 60 s. */
-  | 'party_timeout'
-  /** The queue refused the ticket. `message` is the reason. */
-  | 'ticket_refused'
-  /** The room of the match refused another player of the party. */
-  | 'party_refused'
-  /** Three matches of the ticket have failed in room code, each with other players. */
-  | 'match_failed'
-  /** The ticket has waited for `giveUpSeconds` of the queue. */
-  | 'gave_up'
   /** The client was disconnected for too long, and has lost its ticket; or the seat of an earlier page has ended. */
   | 'seat_lost'
 
@@ -52,7 +36,7 @@ export class RoomfulError extends Error {
     message: string,
     options: { retryable?: boolean; cause?: unknown } = {},
   ) {
-    super(message, 'cause' in options ? { cause: options.cause } : undefined)
+    super(message, options.cause === undefined ? undefined : { cause: options.cause })
     this.code = code
     this.retryable = options.retryable ?? false
   }

@@ -3,7 +3,7 @@
  * @module roomful/client/queue
  */
 import type { Json, JsonObject } from '../shared/json.ts'
-import { MATCHED, TICKET_ENDS } from '../shared/protocol/messages.ts'
+import type { Match } from '../shared/protocol/messages.ts'
 import { type Random, systemRandom } from '../shared/random.ts'
 import type {
   RoomCollection,
@@ -106,17 +106,21 @@ export function withQueues<Rooms extends RoomCollection>(
 /** Room id of the client's last match, by the id of the queue. The next ticket names it, so that the queue does not answer with that match. */
 type SeenMatches = Map<string, string>
 
-/** A match, as the queue sends it to its players. */
-interface Match {
-  readonly room_id: string
-  readonly options: JsonObject
-}
-
 /** Interval of `onChange` while a ticket waits, in milliseconds. */
 const SHOWN_MS = 1000
 
-/** Text of an error with which a queue ends a ticket: a code, and perhaps a reason. */
-const ENDED = new RegExp(`^(${TICKET_ENDS.join('|')})(?:: (.+))?$`, 's')
+/** Codes with which a queue ends or refuses a ticket. */
+const ENDS: ReadonlySet<string> = new Set([
+  'already_queued',
+  'queue_full',
+  'party_full',
+  'party_timeout',
+  'party_refused',
+  'ticket_refused',
+  'join_refused',
+  'match_failed',
+  'gave_up',
+])
 
 /** Refusals of the room of a match that is over for the player. */
 const OVER: ReadonlySet<string> = new Set(['room_not_found', 'room_full', 'join_refused', 'banned'])
@@ -258,7 +262,7 @@ export class QueueTicket<R extends TypedRoom = TypedRoom> {
             tick()
           },
           (error: RoomfulError) => {
-            if (error.message !== 'already_queued') return
+            if (error.code !== 'already_queued') return
             // The seat belongs to an earlier page, which had other data. This page leaves it, because no player would join its match.
             this.#refusal = error
             room.leave().catch(() => reject(this.#ended(error)))
@@ -290,26 +294,17 @@ export class QueueTicket<R extends TypedRoom = TypedRoom> {
 const SEAT_LOST =
   'The client was disconnected for too long, and has lost its place in the queue: queue again.'
 
-/** Returns the match in the text with which a queue ends a seat or refuses a join. */
+/** Returns the match with which a queue has ended a seat or refused a join. */
 function matchOf(error: unknown): Match | undefined {
-  const { message = '' } = (error ?? {}) as { readonly message?: string }
-  if (!message.startsWith(MATCHED)) return undefined
-  try {
-    const match = JSON.parse(message.slice(MATCHED.length)) as Match
-    return typeof match.room_id === 'string' ? match : undefined
-  } catch {
-    // The text is the reason of a kick or a ban, which an operator has written.
-    return undefined
-  }
+  const { code, cause } = (error ?? {}) as Partial<RoomfulError>
+  return code === 'matched' ? (cause as Match) : undefined
 }
 
 /** Returns the error of a ticket that has ended without a match. */
 function ended(cause: RoomfulError | undefined, reason?: LeaveReason): RoomfulError {
   if (reason === 'left' || !cause) return new RoomfulError('cancelled', 'The ticket was cancelled.')
   const { code, message, retryable } = cause
-  const [, end, text] = ENDED.exec(message) ?? []
-  if (end !== undefined)
-    return new RoomfulError(end as RoomfulErrorCode, text ?? `The queue says ${end}.`, { cause })
+  if (ENDS.has(code)) return cause
   if (reason === 'replaced') return new RoomfulError('replaced', message, { cause })
   if (reason !== undefined && reason !== 'client_closed')
     return new RoomfulError('seat_lost', reason === 'kicked' ? message : SEAT_LOST, { cause })

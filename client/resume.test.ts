@@ -42,15 +42,6 @@ describe('a seat that ended while the client was offline', () => {
       },
     ],
     [
-      'of an epoch and seq that are long over',
-      ({ server, owner }) => {
-        server.welcome()
-        owner.epoch = 0
-        server.deliver(owner.went(owner.own, 'session_ended', 0))
-        owner.epoch = 1000
-      },
-    ],
-    [
       'with a refusal of what was resent behind it',
       ({ server, room, owner }) => {
         server.welcome()

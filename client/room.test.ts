@@ -109,7 +109,7 @@ test('each seat of a room starts with ref 1', async () => {
   const other = await client.join('arena', { key: 'other' })
   for (const each of [room, room, other]) void each.send('a').catch(() => {})
   expect(server.messageRefs).toEqual([1, 2, 1])
-  server.deliver(owner.went(room.memberId, 'session_ended'))
+  server.deliver(owner.ownLeft('session_ended'))
   const queued = room.send('b')
   // It belongs to the previous seat.
   server.ack(owner, 2)
@@ -315,7 +315,7 @@ test.each([
     const reasons: unknown[] = []
     room.onLeave((...args) => reasons.push(args))
     const refused = expect(room.send('move')).rejects.toEqual(code('not_in_room'))
-    server.deliver(owner.went(room.memberId, reason))
+    server.deliver(owner.ownLeft(reason))
     await refused
     expect(reasons).toEqual([[told, code('not_in_room')]])
     expect(room.status).toBe('left')

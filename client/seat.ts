@@ -41,7 +41,7 @@ export type LeaveReason =
   | 'rejoin_failed'
   | 'client_closed'
 
-/** Reasons of a `member` `left` with which the room removes this client. After any other reason the client joins again. */
+/** Reasons of `left` with which the room removes this client. After any other reason the client joins again. */
 const LEAVE_REASONS: { readonly [reason: string]: LeaveReason } = {
   kicked: 'kicked',
   closed: 'closed',
@@ -62,7 +62,7 @@ export interface JoinTarget {
 }
 
 /** Frames about one seat, without errors. */
-type SeatFrame = RoomFrame | Extract<DecodedMessage, { t: 'joined' | 'ack' | 'reply' }>
+type SeatFrame = RoomFrame | Extract<DecodedMessage, { t: 'joined' | 'ack' | 'reply' | 'left' }>
 
 /** An error of the server. */
 type ErrorFrame = Extract<DecodedMessage, { t: 'error' }>
@@ -302,9 +302,11 @@ export class Seat {
       case 'joined':
         this.#seated(frame)
         break
+      case 'left':
+        if (this.#hasSeat && frame.member_id === this.#memberId) this.#removed(frame)
+        break
       case 'member':
-        if (frame.status === 'left' && frame.member_id === this.#memberId) this.#removed(frame)
-        else this.replica.receive(frame)
+        this.replica.receive(frame)
         // The role may have changed.
         if (frame.member_id === this.#memberId) this.#link.changed()
         break
@@ -467,14 +469,14 @@ export class Seat {
   }
 
   /** The server has ended the seat, with a reason. */
-  #removed({ reason = 'left', message }: Extract<SeatFrame, { t: 'member' }>): void {
-    const text = message ?? `This client is not in ${this.roomId}: ${reason}.`
-    const error = new RoomfulError('not_in_room', text)
+  #removed({ reason, code, message, match }: Extract<SeatFrame, { t: 'left' }>): void {
+    const text = message ?? `This client is not in ${this.roomId}: ${code ?? reason}.`
+    const error = new RoomfulError(code ?? (match ? 'matched' : 'not_in_room'), text, { cause: match })
     const putOut = LEAVE_REASONS[reason]
     if (this.#leaving) this.end(putOut ?? 'left', error)
     else if (this.#status === 'resuming') this.#notKept(error)
     else if (putOut) this.end(putOut, error)
-    else if (this.#status === 'joined') this.#lost(error)
+    else this.#lost(error)
   }
 }
 

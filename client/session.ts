@@ -566,9 +566,9 @@ export function mayGoTo(address: string, given: string, hosts: readonly string[]
 
 /**
  * Returns true if a frame of the old connection belongs to a flush that had already begun at the hello of the new one, which named these
- * `positions`. All other frames arrive on the new connection.
+ * `positions`, or ends a seat. All other frames arrive on the new connection.
  */
 function isRest(message: DecodedMessage, positions: readonly ResumePosition[]): boolean {
-  if (message.t !== 'event' && message.t !== 'member') return false
+  if (message.t !== 'event' && message.t !== 'member') return message.t === 'left'
   return positions.some(({ room_id, seq }) => room_id === message.room_id && message.seq <= seq)
 }

@@ -56,7 +56,7 @@ test('a code leads to a room to watch', async () => {
 test('a spectator that lost its seat is still a spectator while it joins again', async () => {
   const { server, room, owner, pass } = await watching()
   server.onJoin = () => {}
-  server.deliver(owner.went(room.memberId, 'session_ended'))
+  server.deliver(owner.ownLeft('session_ended'))
   expect([room.status, room.spectator]).toEqual(['rejoining', true])
   await pass(1000)
   expect(server.all('join').at(-1)).toMatchObject({ rejoin: true, watch: true })

@@ -2,7 +2,9 @@ import type { Json, JsonObject } from '../shared/json.ts'
 import type { ErrorCode } from '../shared/protocol/error-codes.ts'
 import type {
   DepartureReason,
+  Match,
   ResyncReason,
+  SeatCode,
   ServerMessage,
   Subprotocol,
 } from '../shared/protocol/messages.ts'
@@ -296,14 +298,21 @@ export interface PersonalPart extends Partial<Acknowledgement> {
   readonly events: readonly Extract<ServerMessage, { t: 'event' }>[]
 }
 
-/** End of a seat, for its client. */
-export interface Farewell {
-  /** `epoch` and `seq` of the flush with which it ended. */
-  readonly epoch: number
-  readonly seq: number
-  readonly reason: DepartureReason
-  /** Reason in words for the player. */
+/** Why a seat has ended, for its client. */
+export interface SeatEnd {
+  /** Text for the player. */
   readonly message?: string
+  /** Set by queues, as `match`. */
+  readonly code?: SeatCode
+  readonly match?: Match
+}
+
+/** Code of the error for a join whose seat a queue has ended. Undefined: another room has ended it. */
+export const refusalCode = ({ code, match }: SeatEnd): ErrorCode | undefined => (match ? 'matched' : code)
+
+/** End of a seat, for its client. */
+export interface Farewell extends SeatEnd {
+  readonly reason: DepartureReason
 }
 
 /** From the owner of `room` to one edge with members in it. Edges drop messages with a lower epoch than they have seen. */
@@ -361,6 +370,7 @@ type EdgeMessage =
       readonly request_id: number
       readonly code: ErrorCode
       readonly message: string
+      readonly match?: Match | undefined
     }
   /** A failed leave (`request_id`), or a failed message without a ref. */
   | {

@@ -91,6 +91,10 @@ const codeOf = (promise: Promise<unknown>) =>
     (error: unknown) => (error instanceof RoomfulError ? error.code : error),
   )
 
+/** The error with which a queue names the match of a ticket. */
+const matched = (room_id: string): RoomfulError =>
+  new RoomfulError('matched', 'the match is made', { cause: { room_id, options: {} } })
+
 /** The part of a client's room that a ticket uses. */
 const seat = {
   status: 'joined',
@@ -120,7 +124,7 @@ describe('client.queue', () => {
 
   it.each([
     ['left', undefined, undefined],
-    ['kicked', new RoomfulError('not_in_room', 'matched {"room_id":"duel:a","options":{}}'), 'duel:a'],
+    ['kicked', matched('duel:a'), 'duel:a'],
   ])(
     'rejects with already_queued if the seat of an earlier page has other data, and ends that ticket (%s)',
     async (reason, error, seen) => {
@@ -133,7 +137,7 @@ describe('client.queue', () => {
         },
         leave: async () => end(reason, error),
         request: async () => {
-          throw new RoomfulError('room_logic_refused', 'already_queued')
+          throw new RoomfulError('already_queued', 'the player has a ticket with other data')
         },
       }
       const join = async (_type: string, options: { seen?: string }) => {
@@ -152,8 +156,7 @@ describe('client.queue', () => {
     const join = async (type: string, { seen }: { seen?: string }) => {
       if (type === 'duel') throw new RoomfulError('room_full', 'the room has no free seat')
       asked.push(seen)
-      if (seen === undefined)
-        throw new RoomfulError('join_refused', 'matched {"room_id":"duel:a","options":{}}')
+      if (seen === undefined) throw matched('duel:a')
       throw new RoomfulError('rate_limited', 'enough')
     }
     const client = withQueues({ join, serverTime: () => 0, schedule: () => () => {} } as never)
@@ -163,7 +166,7 @@ describe('client.queue', () => {
 
   it('rejects with cancelled if the match is made while the ticket is cancelled, and the next ticket does not get that match', async () => {
     const asked: unknown[] = []
-    const match = new RoomfulError('not_in_room', 'matched {"room_id":"duel:a","options":{}}')
+    const match = matched('duel:a')
     let end = (_reason: string, _error: RoomfulError): void => {}
     const room = {
       ...seat,
@@ -196,7 +199,7 @@ describe('client.queue', () => {
       const join = async (type: string) => {
         if (type === 'duel') return found
         if (asked.push(type) === 1) return { ...seat, status: 'left', leave: async () => {} }
-        throw new RoomfulError('join_refused', 'matched {"room_id":"duel:a","options":{}}')
+        throw matched('duel:a')
       }
       const client = withQueues({ join, serverTime: () => 0, schedule: () => () => {} } as never)
       const ticket = client.queue('ranked', {} as never)
@@ -207,33 +210,29 @@ describe('client.queue', () => {
     },
   )
 
-  it.each(['foul play', 'matched a known cheat', 'matched 1'])(
-    'rejects with seat_lost and the reason if the player is kicked or banned while it waits (%s)',
-    async (reason) => {
-      const room = {
-        ...seat,
-        onLeave: (end: (reason: string, error: RoomfulError) => void) =>
-          end('kicked', new RoomfulError('not_in_room', reason)),
-        request: () => new Promise(() => {}),
-      }
-      const client = withQueues({
-        join: async () => room,
-        serverTime: () => 0,
-        schedule: () => () => {},
-      } as never)
-      await expect(client.queue('ranked', {} as never).matched).rejects.toMatchObject({
-        code: 'seat_lost',
-        message: reason,
-      })
-    },
-  )
+  it('rejects with seat_lost and the reason if the player is kicked or banned while it waits', async () => {
+    const room = {
+      ...seat,
+      onLeave: (end: (reason: string, error: RoomfulError) => void) =>
+        end('kicked', new RoomfulError('not_in_room', 'gave_up')),
+      request: () => new Promise(() => {}),
+    }
+    const client = withQueues({
+      join: async () => room,
+      serverTime: () => 0,
+      schedule: () => () => {},
+    } as never)
+    await expect(client.queue('ranked', {} as never).matched).rejects.toMatchObject({
+      code: 'seat_lost',
+      message: 'gave_up',
+    })
+  })
 
   it('sends the queue the match that the player has left, and no match of another queue', async () => {
     const asked: unknown[] = []
     const join = async (type: string, { seen }: { seen?: string }) => {
       asked.push([type, seen])
-      if (type !== 'duel')
-        throw new RoomfulError('join_refused', `matched {"room_id":"duel:${type}","options":{}}`)
+      if (type !== 'duel') throw matched(`duel:${type}`)
       asked.pop()
       return {}
     }

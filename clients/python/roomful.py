@@ -130,9 +130,10 @@ heartbeat_seconds token_seconds node_id server_time limits; 17 joined request_id
 18 token token_seconds; 19 state.snapshot : epoch seq checksum keys state members;
 20 state.resync : epoch seq checksum keys state members; 24 reply : ref data; 25 ack : ref;
 21 state.patch : epoch seq checksum keys change; 22 event : epoch seq name data; 27 move in_ms url;
-23 member : epoch seq member_id sub status reason message spectator; 29 room room_id;
+23 member : epoch seq member_id sub status reason spectator; 29 room room_id;
+35 left room_id member_id reason code message match;
 28 pong at server_time;
-26 error code message retryable request_id room_id ref;
+26 error code message retryable request_id room_id ref match;
 30 layer.state : epoch seq checksum layer keys state;
 31 layer.patch : epoch seq checksum layer keys change"""
 BY_OPCODE = {int(code): (t, names) for code, t, *names in map(str.split, LISTS.split(";"))}
@@ -145,6 +146,7 @@ ASK_REASONS = "sequence", "checksum"
 STATE_FRAMES = {t for t, names in BY_OPCODE.values() if "epoch" in names}
 READ = {  # How to read the fields that MessagePack shortens.
     "limits": lambda values: dict(zip(LIMITS, values)),
+    "match": lambda values: dict(zip(("room_id", "options"), values)),
     "members": lambda members: [dict(zip(MEMBER, values)) for values in members],
     "status": dict(enumerate(STATUSES)).get,
     "reason": dict(enumerate(("left", "session_ended", "kicked", "closed", "replaced"))).get,
@@ -314,8 +316,9 @@ class Room:
             _settle(self._answer, error=RoomfulError(**frame))
         elif t == "error":
             log.warning("refused: %s", frame)
-        elif t == "member" and (frame["member_id"], frame["status"]) == (self.member_id, "left"):
-            self.lose(RoomfulError(frame["reason"], frame.get("message", "")))
+        elif t == "left":
+            if self.has_snapshot and frame["member_id"] == self.member_id:  # R10
+                self.lose(RoomfulError(frame["reason"], frame.get("message", "")))
         elif t == "spectators":
             self.spectators = frame["count"]
             self._loop.call_soon(self.on_change)
@@ -528,7 +531,7 @@ class Client:
 
     def take(self, connection, message):
         t, room_id, request_id = message["t"], message.get("room_id"), message.get("request_id")
-        if connection is not self.connection:  # R44
+        if connection is not self.connection and t != "left":  # R44
             if t not in ("event", "member") or message["seq"] > self._listed.get(room_id, -1):
                 return
         if t == "welcome":

@@ -208,7 +208,7 @@ describe('full states', () => {
 
   async function leave(client: TestClient, key: string): Promise<void> {
     client.send({ t: 'leave', request_id: ++ref, room_id: `arena:${key}` })
-    await client.next('member', ({ status }) => status === 'left')
+    await client.next('left')
   }
 
   /** Loses the connection and resumes. */

@@ -412,9 +412,7 @@ export class ClientProtocol implements ConnectionListener {
       else {
         answered('lost')
         if (held) edge.endSubscription(held, 'session_ended')
-        const farewell = session.ended.get(roomId)?.farewell ?? LOST
-        connection.address(roomId)
-        connection.send(leftMessage(roomId, position.member_id, session.sub, farewell))
+        connection.send(leftMessage(roomId, position.member_id, session.ended.get(roomId)?.farewell ?? LOST))
       }
     }
   }

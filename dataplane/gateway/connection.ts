@@ -10,7 +10,7 @@ import {
   InvalidMessage,
   ProtocolError,
 } from '../../shared/protocol/error-codes.ts'
-import type { ClientMessage } from '../../shared/protocol/messages.ts'
+import type { ClientMessage, Match } from '../../shared/protocol/messages.ts'
 import { type Frame, frame } from '../frame.ts'
 import type { GatewayContext } from './context.ts'
 import {
@@ -66,6 +66,7 @@ export interface ErrorAbout {
   readonly request_id?: number | undefined
   readonly room_id?: string | undefined
   readonly ref?: number | undefined
+  readonly match?: Match | undefined
 }
 
 /** Close codes that `ws` uses for invalid frames (RFC 6455, section 7.4.1), with the code and text that this server sends instead. */
@@ -294,7 +295,7 @@ export class Connection implements FrameListener, OutboxListener, PolledSocket {
   }
 
   /** Queues an `error` with a code of the table, a text for people, and the request or message that it is about, if known. */
-  sendError(code: ErrorCode, message: string, { request_id, room_id, ref }: ErrorAbout = {}): void {
+  sendError(code: ErrorCode, message: string, { request_id, room_id, ref, match }: ErrorAbout = {}): void {
     this.send({
       t: 'error',
       code,
@@ -303,6 +304,7 @@ export class Connection implements FrameListener, OutboxListener, PolledSocket {
       ...(request_id !== undefined && { request_id }),
       ...(room_id !== undefined && { room_id }),
       ...(ref !== undefined && { ref }),
+      ...(match && { match }),
     })
   }
 

@@ -8,6 +8,7 @@ import {
   type Farewell,
   type Frames,
   type RoomAddress,
+  refusalCode,
   roomAttributes,
   roomIdOf,
   type ToEdge,
@@ -20,7 +21,6 @@ import type { Session } from './session.ts'
 import {
   type AttachResult,
   FlushFrames,
-  LOST,
   type Reliable,
   type SubscribedSession,
   Subscription,
@@ -189,7 +189,7 @@ export class Edge {
     this.join(session, connection, room, request, memberId)
   }
 
-  /** Sends a leave that the client has requested. The answer is the client's own `member` message with status `left`. */
+  /** Sends a leave that the client has requested. The answer is `left`. */
   leave(subscription: Subscription, requestId: number): void {
     subscription.leaveRequest = requestId
     subscription.askedAt = this.#context.clock.monotonic()
@@ -217,7 +217,7 @@ export class Edge {
       if (message === undefined) continue
       if (join) this.#failJoin(subscription, 'banned', message)
       else {
-        const farewell: Farewell = { ...LOST, reason: 'kicked', message }
+        const farewell: Farewell = { reason: 'kicked', message }
         this.endSubscription(subscription, 'kicked')
         this.#remember(session, room, farewell)
         subscription.left(farewell)
@@ -532,7 +532,7 @@ export class Edge {
         this.#joinAnswered(subscription, message.code)
         this.#stateCame(subscription, [])
         this.forget(subscription)
-        subscription.fail(message.code, message.message, { request_id: message.request_id })
+        subscription.fail(message.code, message.message, message)
         // Close it: a client without subscriptions loses nothing, and may find capacity at another node.
         if (message.code === 'overloaded' && subscription.session.subscriptions.size === 0)
           subscription.connection?.close('overloaded', message.message)
@@ -561,10 +561,11 @@ export class Edge {
     this.forget(subscription)
     if (join) {
       // The join was a repeated one, and its seat had ended. The client does not know the member id, and waits for an answer to the join.
-      const code = farewell?.reason === 'kicked' ? 'join_refused' : 'room_unavailable'
+      const refused = farewell?.reason === 'kicked' ? 'join_refused' : 'room_unavailable'
+      const code = refusalCode(farewell ?? {}) ?? refused
       this.#joinAnswered(subscription, code)
       const text = farewell?.message ?? `the seat in ${subscription.roomId} has ended: ${farewell?.reason}`
-      subscription.fail(code, text, { request_id: join.request_id })
+      subscription.fail(code, text, { request_id: join.request_id, match: farewell?.match })
       return
     }
     if (farewell && farewell.reason !== 'left') this.#remember(session, room, farewell)

@@ -61,7 +61,7 @@ export interface SessionRecord {
 }
 
 /** First byte of a record: version of its format. */
-const FORMAT = 3
+const FORMAT = 4
 const FORMAT_BYTE = String.fromCharCode(FORMAT)
 
 /** Stored form of a record: an array instead of an object, because there is one record per client, and it is written often. */
@@ -76,11 +76,8 @@ type Positional = [
   place: [set: string, cameAt: number] | 0,
   trace: string | 0,
   rerouting: [at: number, failures: number, to: string | 0] | 0,
-  ...seats: [roomType: string, key: string, seat: string | PositionalEnd, joinRequest?: number][],
+  ...seats: [roomType: string, key: string, seat: string | Farewell, joinRequest?: number][],
 ]
-
-/** Stored form of an ended seat. */
-type PositionalEnd = [epoch: number, seq: number, reason: Farewell['reason'], message: string | 0]
 
 /** Encodes a record: the byte of its format, then JSON. */
 export function encodeSession({ right, pace, place, rerouting, ...record }: SessionRecord): Uint8Array {
@@ -100,10 +97,7 @@ export function encodeSession({ right, pace, place, rerouting, ...record }: Sess
     positional.push(
       joinRequest === undefined ? [roomType, key, memberId] : [roomType, key, memberId, joinRequest],
     )
-  for (const { room, farewell } of record.ended) {
-    const { epoch, seq, reason, message = 0 } = farewell
-    positional.push([room.roomType, room.key, [epoch, seq, reason, message]])
-  }
+  for (const { room, farewell } of record.ended) positional.push([room.roomType, room.key, farewell])
   return Buffer.from(FORMAT_BYTE + JSON.stringify(positional))
 }
 
@@ -123,11 +117,7 @@ export function decodeSession(bytes: Uint8Array): SessionRecord | undefined {
           member_id: seat,
           ...(joinRequest !== undefined && { join_request: joinRequest }),
         })
-      else {
-        const [epoch, seq, reason, message] = seat
-        const farewell = { epoch, seq, reason, ...(message && { message }) }
-        ended.push({ room: roomAddress(claims.project_id, roomType, key), farewell })
-      }
+      else ended.push({ room: roomAddress(claims.project_id, roomType, key), farewell: seat })
     return {
       session_id: sessionId,
       claims,

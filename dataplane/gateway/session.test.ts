@@ -254,12 +254,11 @@ describe('The record of a session', () => {
   it('decodes to the same record after it was encoded', () => {
     expect(decodeSession(encodeSession(record))).toEqual(record)
     const room = roomAddress('prj_one', 'arena', 'two')
-    const farewell = { epoch: 1, seq: 7, reason: 'kicked', message: 'no manners' } as const
-    const { message: _, ...silent } = farewell
+    const match = { room_id: 'duel:1', options: { map: 'desert' } }
     const ended = [
-      { room, farewell },
-      { room: roomAddress('prj_one', 'arena', 'three'), farewell: silent },
-    ]
+      { room, farewell: { reason: 'kicked', message: 'no manners' } },
+      { room: roomAddress('prj_one', 'ranked', 'default'), farewell: { reason: 'kicked', match } },
+    ] as const
     expect(decodeSession(encodeSession({ ...record, ended }))).toEqual({ ...record, ended })
     const sent = { ...record, rerouting: { at: 5, failures: 1, to: 'node_b' } }
     expect(decodeSession(encodeSession(sent))).toEqual(sent)

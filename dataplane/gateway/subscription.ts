@@ -572,7 +572,7 @@ export class Subscription {
   /** The seat has ended. `farewell` undefined: the owner does not know the seat. */
   left(farewell = this.leaveRequest === undefined ? LOST : LEFT): void {
     this.#held.drop(this.#connection?.outbox)
-    this.#send(leftMessage(this.roomId, this.#seatId, this.session.sub, farewell))
+    this.#connection?.send(leftMessage(this.roomId, this.#seatId, farewell))
     this.#answerAttach('lost')
   }
 
@@ -631,23 +631,15 @@ export class Subscription {
 }
 
 /** End of a seat that the owner does not know. */
-export const LOST: Farewell = { epoch: 0, seq: 0, reason: 'session_ended' }
-const LEFT: Farewell = { ...LOST, reason: 'left' }
+export const LOST: Farewell = { reason: 'session_ended' }
+const LEFT: Farewell = { reason: 'left' }
 
 /** Message to a client whose seat has ended. */
 export const leftMessage = (
   roomId: string,
   memberId: string,
-  sub: string | null,
   farewell: Farewell,
-): Extract<ServerMessage, { t: 'member' }> => ({
-  t: 'member',
-  room_id: roomId,
-  member_id: memberId,
-  sub,
-  status: 'left',
-  ...farewell,
-})
+): Extract<ServerMessage, { t: 'left' }> => ({ t: 'left', room_id: roomId, member_id: memberId, ...farewell })
 
 const encoded = ({ codec }: Connection, message: DirectMessage): Frame =>
   frame(codec.encode(message), codec.binary)

@@ -1,6 +1,7 @@
 import type { Clock } from '../../shared/clock.ts'
 import { banText } from '../../shared/players.ts'
 import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
+import type { Match } from '../../shared/protocol/messages.ts'
 import type { Span, Tracer } from '../../shared/tracing/tracer.ts'
 import type { Maker } from '../place.ts'
 import {
@@ -17,7 +18,7 @@ import { REPLACED } from './changes.ts'
 import type { Wants } from './core.ts'
 import type { RoomDefinition } from './definition.ts'
 import type { Member, RoomLog } from './definition-types.ts'
-import { parseOptions } from './failures.ts'
+import { parseOptions, type Refused } from './failures.ts'
 import type { TurnRoom } from './hooks.ts'
 import { type Limited, mayHave } from './limits.ts'
 import { memberFor } from './member.ts'
@@ -28,7 +29,7 @@ import type { RoomCode, RoomTurn } from './room-code.ts'
 import type { Scheduler, Timer } from './scheduler.ts'
 import type { LiveState } from './state.ts'
 import { hashOf, seatName } from './table.ts'
-import type { Refusal, Turns } from './turn.ts'
+import type { Turns } from './turn.ts'
 
 /** A join whose `admit` is running. It is in `joining` of the room, and holds a place there. */
 interface RunningAdmit {
@@ -200,7 +201,7 @@ export class RoomAdmission {
   }
 
   /** Returns the seat that a join takes over, or the reason why it gets none. Undefined: it gets a new seat. */
-  #seatFor(request: JoinRequest): Membership | Refusal | undefined {
+  #seatFor(request: JoinRequest): Membership | Refused | undefined {
     const { definition, memberships, roomId, tables } = this.#room
     const { type, sameSub, maxPlayers, spectators } = definition
     const { sub, rejoin, watch } = request
@@ -248,9 +249,9 @@ export class RoomAdmission {
     return true
   }
 
-  #refuse(request: JoinRequest, code: ErrorCode, message: string): void {
+  #refuse(request: JoinRequest, code: ErrorCode, message: string, match?: Match): void {
     this.#endSpan(request.member_id, code)
-    this.#replies.refuse(request, code, message)
+    this.#replies.refuse(request, code, message, match)
   }
 
   /** Room logic threw for a join. */
@@ -371,15 +372,15 @@ export class RoomAdmission {
       this.#needs.limits.unconfirmed,
     )
     membership.resumes = turn
-    let refused: Refusal | undefined
+    let refused: Refused | undefined
     if (seat) this.#turns.replace(seat, membership, data ?? null)
-    else refused = (found as Refusal | undefined) ?? this.#turns.join(membership, options)
-    if (refused) this.#refuse(request, refused.code, refused.message)
+    else refused = (found as Refused | undefined) ?? this.#turns.join(membership, options)
+    if (refused) this.#refuse(request, refused.code, refused.message, refused.match)
     this.#room.wants.idle ??= 'look'
   }
 
   /** As `#seatFor`, and ends the player's seats in the other role. `late`: the room has ended with them. */
-  #makeWay(request: JoinRequest): Membership | Refusal | 'late' | undefined {
+  #makeWay(request: JoinRequest): Membership | Refused | 'late' | undefined {
     const found = this.#seatFor(request)
     const { definition, memberships } = this.#room
     if (found || request.sub === null || definition.sameSub !== 'replace') return found
@@ -434,7 +435,7 @@ export function unfitness(
   { layers, options, room, watch }: JoinRequest,
   definition: RoomDefinition,
   { optionsBytes: most }: { readonly optionsBytes: number },
-): Refusal | undefined {
+): Refused | undefined {
   const roomId = roomIdOf(room)
   const { spectators } = definition
   if (watch && !spectators)

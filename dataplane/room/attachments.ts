@@ -244,11 +244,9 @@ export class Attachments {
       const due = this.#dueAt(membership)
       if (due > now) earliest = Math.min(earliest, due)
       else if (memberships.has(membership) && !wants.close)
-        this.#turns.part(
-          membership,
-          'session_ended',
-          `the connection was not back within ${this.#keptMs / 1000} s: join again`,
-        )
+        this.#turns.part(membership, 'session_ended', {
+          message: `the connection was not back within ${this.#keptMs / 1000} s: join again`,
+        })
     }
     if (earliest < Number.POSITIVE_INFINITY && !wants.close) this.#expiry.at(earliest)
   }

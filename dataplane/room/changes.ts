@@ -1,4 +1,5 @@
 import type { DepartureReason } from '../../shared/protocol/messages.ts'
+import type { SeatEnd } from '../traffic.ts'
 import type { Member } from './definition-types.ts'
 import type { RoomEvent, Update } from './journal.ts'
 import type { Membership } from './memberships.ts'
@@ -22,8 +23,8 @@ export interface Flush {
   readonly acked: readonly Membership[]
 }
 
-/** Text for a client whose seat has ended for another session of the player. */
-export const REPLACED = 'the player has joined with another session'
+/** End of a seat for another session of the player. */
+export const REPLACED: SeatEnd = { message: 'the player has joined with another session' }
 
 /** A join since the last flush. */
 interface PendingJoin {
@@ -38,8 +39,7 @@ interface PendingJoin {
 export interface PendingLeave {
   readonly membership: Membership
   readonly reason: DepartureReason
-  /** Reason for the player. */
-  readonly text: string | undefined
+  readonly end: SeatEnd
   /** Index behind the last event of the flush that was emitted while the member was there. */
   readonly endEvent: number
   /** The join was never delivered to its client. */
@@ -66,15 +66,15 @@ export class Changes {
     this.joins.push({ membership, firstEvent: this.events.length, replaces: false })
   }
 
-  part(membership: Membership, reason: DepartureReason, text: string | undefined): void {
+  part(membership: Membership, reason: DepartureReason, end: SeatEnd): void {
     const join = this.#takeJoin(membership)
-    this.leaves.push({ ...this.#leave(membership, join), reason, text, departs: !join || join.replaces })
+    this.leaves.push({ ...this.#leave(membership, join), reason, end, departs: !join || join.replaces })
   }
 
   /** Another session takes over the seat. */
   replace(before: Membership, membership: Membership): void {
     const join = this.#takeJoin(before)
-    this.leaves.push({ ...this.#leave(before, join), reason: 'replaced', text: REPLACED, departs: false })
+    this.leaves.push({ ...this.#leave(before, join), reason: 'replaced', end: REPLACED, departs: false })
     this.joins.push({ membership, firstEvent: this.events.length, replaces: !join || join.replaces })
   }
 

@@ -2,7 +2,7 @@ import type { Clock } from '../../shared/clock.ts'
 import type { WholeName } from '../../shared/protocol/codec.ts'
 import type { MemberInfo, Subprotocol } from '../../shared/protocol/messages.ts'
 import { type Frame, joinFrames } from '../frame.ts'
-import type { Frames, JoinedMember, Outcome, PersonalPart } from '../traffic.ts'
+import { type Frames, type JoinedMember, type Outcome, type PersonalPart, refusalCode } from '../traffic.ts'
 import type { Flush, PendingLeave } from './changes.ts'
 import type { Member } from './definition-types.ts'
 import type { History } from './history.ts'
@@ -138,7 +138,7 @@ export class Delivery {
           leaving: leaving.get(edge),
         })
     }
-    for (const leave of parting) this.#part(leave, update)
+    for (const leave of parting) this.#part(leave)
     this.#delivered = { seq, checksum, members, playerCount, spectatorCount }
     if (visible) this.#resyncs.clear()
     return this.#room.memberships.codecs.size === 0 ? undefined : encoded
@@ -235,24 +235,25 @@ export class Delivery {
   }
 
   /** Ends a membership without `left`: its join was never delivered, or its session has ended. */
-  #release({ membership, reason, text, unseen }: PendingLeave): void {
+  #release({ membership, reason, end, unseen }: PendingLeave): void {
     this.#room.memberships.release(membership)
     if (!unseen || reason === 'session_ended') return
     this.#replies.send(membership.edge, {
       kind: 'refused',
       member_id: membership.subscriptionId,
       request_id: membership.joinRequest,
-      code: 'join_refused',
+      code: refusalCode(end) ?? 'join_refused',
       message:
-        text ?? (reason === 'kicked' ? 'the room removed you as you joined' : 'the room ended as you joined'),
+        end.message ??
+        (reason === 'kicked' ? 'the room removed you as you joined' : 'the room ended as you joined'),
+      match: end.match,
     })
   }
 
   /** Sends `left` to a member, after its parts of the update. */
-  #part({ membership, reason, text }: PendingLeave, { epoch, seq }: Update): void {
+  #part({ membership, reason, end }: PendingLeave): void {
     this.#room.memberships.release(membership)
-    const message = text === undefined ? {} : { message: text }
-    this.#replies.part(membership.edge, membership.subscriptionId, { epoch, seq, reason, ...message })
+    this.#replies.part(membership.edge, membership.subscriptionId, { reason, ...end })
   }
 
   /** The last part of a leaving member: events until its departure, and outcomes of its last messages. */
@@ -359,8 +360,8 @@ const withLayers = (codec: Subprotocol, layers: Frame | undefined): Pick<JoinedM
   layers ? { layers: { [codec]: layers } } : {}
 
 /** True if a leaving member gets `left`. Otherwise its edge has forgotten it, or its client never knew the seat. */
-const getsLeft = ({ reason, text, unseen }: PendingLeave): boolean =>
-  !unseen && (reason !== 'session_ended' || text !== undefined)
+const getsLeft = ({ reason, end, unseen }: PendingLeave): boolean =>
+  !unseen && (reason !== 'session_ended' || end.message !== undefined)
 
 /** Returns the outcomes by member id. Most updates have none. */
 function outcomesOf({ outcomes }: Update): Map<string, Outcome[]> {

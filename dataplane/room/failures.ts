@@ -2,6 +2,8 @@ import type { StandardSchemaV1 } from '@standard-schema/spec'
 import type { Clock } from '../../shared/clock.ts'
 import type { Json } from '../../shared/json.ts'
 import { Quiet } from '../../shared/log.ts'
+import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
+import type { Match } from '../../shared/protocol/messages.ts'
 import { cloneJson, NotJson, type Weigh } from '../../shared/sync/check.ts'
 import { deepCopy } from './copy.ts'
 import type { RoomLog } from './definition-types.ts'
@@ -21,10 +23,15 @@ export class RoomLogicError extends Error {
 export class RoomLogicRefused implements Error {
   readonly name = 'RoomLogicRefused'
   readonly message: string
+  readonly code: ErrorCode
+  readonly match: Match | undefined
   readonly #refused = true
 
-  constructor(message: string) {
+  /** Only room types of roomful itself give `code` and `match`. */
+  constructor(message: string, code: ErrorCode = 'room_logic_refused', match?: Match) {
     this.message = message
+    this.code = code
+    this.match = match
   }
 
   /** True if a refusal was thrown. Unlike instanceof, it throws for no value. */
@@ -189,8 +196,9 @@ const DEVELOPMENT_QUIET_MS = 1000
 
 /** Answer to a player for a turn that did not take place. */
 export interface Refused {
-  readonly code: 'room_logic_refused' | 'room_logic_failed'
+  readonly code: ErrorCode
   readonly message: string
+  readonly match?: Match | undefined
 }
 
 /**
@@ -214,7 +222,7 @@ export class FailureLog {
    * if the log does not add the room.
    */
   explain(kind: string, error: unknown, room?: string): Refused {
-    if (RoomLogicRefused.is(error)) return { code: 'room_logic_refused', message: error.message }
+    if (RoomLogicRefused.is(error)) return { code: error.code, message: error.message, match: error.match }
     this.#add(kind, error, room)
     return { code: 'room_logic_failed', message: this.#reveal ? errorText(error) : FAILED }
   }

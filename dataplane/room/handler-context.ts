@@ -4,7 +4,7 @@ import type { Json } from '../../shared/json.ts'
 import type { Random } from '../../shared/random.ts'
 import type { Weigh } from '../../shared/sync/check.ts'
 import { MAX_SUB_LENGTH, subFault } from '../../shared/tokens.ts'
-import type { RoomAddress } from '../traffic.ts'
+import type { RoomAddress, SeatEnd } from '../traffic.ts'
 import type { CallType, MessageType, RoomDefinition } from './definition.ts'
 import type { Member, Pair, Recipients, RoomLog, TurnContext } from './definition-types.ts'
 import {
@@ -111,6 +111,8 @@ export interface ContextNeeds extends Limited {
 export interface SystemParts {
   readonly room: ContextRoom
   readonly needs: ContextNeeds
+  /** As `kick`, with a code or a match for the client. */
+  end(memberId: string, end: SeatEnd): void
 }
 
 /** The notices of a room that wait for delivery. */
@@ -120,10 +122,10 @@ export interface WaitingNotices {
   of(definition: RoomDefinition, type: string, data: unknown): Notice
 }
 
-/** A member to remove. `text`: reason for the player. */
+/** A member to remove. */
 interface Kick {
   readonly memberId: string
-  readonly text: string | undefined
+  readonly end: SeatEnd
 }
 
 /** Effects that a handler has requested, except changes of the state and of tables. Applied only if the handler returned normally. */
@@ -241,7 +243,9 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair, Pair, Pair>
    * @internal
    */
   get system(): SystemParts | undefined {
-    return this.#definition?.system && { room: this.#room, needs: this.#needs }
+    const end = (memberId: string, end: SeatEnd): void =>
+      void this.#effect('kick').kicked.push({ memberId, end })
+    return this.#definition?.system && { room: this.#room, needs: this.#needs, end }
   }
 
   #mayHave(limit: Kept, number: number): boolean {
@@ -296,14 +300,14 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair, Pair, Pair>
       )
     const memberId = requireMember('ctx.kick', member)
     const { kicked } = this.#effect('kick')
-    const text = reason === undefined ? undefined : this.#bounded(reason)
+    const end = reason === undefined ? {} : { message: bounded(reason) }
     if (!ban) {
-      kicked.push({ memberId, text })
+      kicked.push({ memberId, end })
       return
     }
     const sub = typeof member === 'string' ? this.members.find(({ id }) => id === memberId)?.sub : member.sub
-    this.#ban(sub, memberId, text)
-    for (const other of this.members) if (other.sub === sub) kicked.push({ memberId: other.id, text })
+    this.#ban(sub, memberId, end.message)
+    for (const other of this.members) if (other.sub === sub) kicked.push({ memberId: other.id, end })
   }
 
   #ban(sub: string | null | undefined, memberId: string, reason: string | undefined): asserts sub is string {
@@ -515,12 +519,7 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair, Pair, Pair>
     this.#during('refuse')
     if (typeof message !== 'string' || message === '')
       throw new RoomLogicError(`ctx.refuse got ${JSON.stringify(message)}; it must be a text for the player`)
-    throw new RoomLogicRefused(this.#bounded(message))
-  }
-
-  /** Shortens a text for a player. A queue's text contains the options of a match, and stays whole. */
-  #bounded(text: string): string {
-    return this.#definition?.matches ? text : bounded(text)
+    throw new RoomLogicRefused(bounded(message))
   }
 
   reply(value: unknown): void {

@@ -145,7 +145,7 @@ export class RoomHost {
     if (message.kind !== 'attach') return false
     const { room, edge, member_id: subscriptionId } = message
     const farewell = this.#needs.departures.of(subscriptionId)
-    if (farewell) new Replies(room, farewell, this.#needs).left(edge, subscriptionId, farewell)
+    if (farewell) new Replies(room, { epoch: 0 }, this.#needs).left(edge, subscriptionId, farewell)
     return farewell !== undefined
   }
 

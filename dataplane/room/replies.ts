@@ -1,4 +1,5 @@
 import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
+import type { Match } from '../../shared/protocol/messages.ts'
 import { type Nowhere, refusalOf } from '../place.ts'
 import type {
   Arrival,
@@ -91,9 +92,10 @@ export class Replies {
     { edge, member_id: memberId, request_id: requestId }: JoinRequest,
     code: ErrorCode,
     message: string,
+    match?: Match,
   ): void {
     this.countError(code)
-    this.send(edge, { kind: 'refused', member_id: memberId, request_id: requestId, code, message })
+    this.send(edge, { kind: 'refused', member_id: memberId, request_id: requestId, code, message, match })
   }
 
   /** Refuses a message that the room cannot handle. Returns false if such a message has no answer: its edge sends it again. */

@@ -312,10 +312,10 @@ export class RequestTurns {
   #kick(sub: string, reason: string | undefined): number {
     const { memberships } = this.#room
     const kicked = [...memberships].filter(({ member }) => member.sub === sub)
-    const text = reason === undefined ? undefined : bounded(reason)
+    const end = reason === undefined ? {} : { message: bounded(reason) }
     // `onLeave` of one seat may end another, or the room.
     for (const membership of kicked)
-      if (memberships.has(membership) && !this.#room.wants.close) this.#turns.part(membership, 'kicked', text)
+      if (memberships.has(membership) && !this.#room.wants.close) this.#turns.part(membership, 'kicked', end)
     return kicked.length
   }
 

@@ -2,7 +2,7 @@ import type { Clock } from '../../shared/clock.ts'
 import type { Json, JsonObject } from '../../shared/json.ts'
 import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
 import { type DepartureReason, MAX } from '../../shared/protocol/messages.ts'
-import type { RefusedRange, ToOwner } from '../traffic.ts'
+import type { RefusedRange, SeatEnd, ToOwner } from '../traffic.ts'
 import type { Changes } from './changes.ts'
 import type { Wants } from './core.ts'
 import type { CallType, Hook as Handler, MessageType, TaskType } from './definition.ts'
@@ -28,12 +28,6 @@ import { type CodeRoom, type RoomCode, type RoomTurn, turnOf } from './room-code
 import { StateTooLarge } from './state.ts'
 import { seatName } from './table.ts'
 import { RENEW_MS, type RoomTask, type RoomTimer } from './timers-and-tasks.ts'
-
-/** Reason why a message or a join was not applied. */
-export interface Refusal {
-  readonly code: ErrorCode
-  readonly message: string
-}
 
 type MessageFrom = Extract<ToOwner, { kind: 'message' }>
 type RefusedFrom = Extract<ToOwner, { kind: 'refuse' }>
@@ -144,7 +138,7 @@ export class Turns {
       type,
       principal: membership.principal,
     }
-    let outcome: Effects | Refusal
+    let outcome: Effects | Refused
     try {
       outcome = this.#needs.code.run(turn, () => this.#handle(membership, message, spec))
     } catch (error) {
@@ -156,7 +150,7 @@ export class Turns {
   }
 
   /** The part of a message's turn that is room code, with the rate limit between validator and handler. */
-  #handle(membership: Membership, { type, data }: MessageFrom, spec: MessageType): Effects | Refusal {
+  #handle(membership: Membership, { type, data }: MessageFrom, spec: MessageType): Effects | Refused {
     const { clock, metrics } = this.#needs
     const valid = validateInput(spec.data, data)
     if (!valid.ok)
@@ -302,11 +296,11 @@ export class Turns {
     }
   }
 
-  /** Removes a member, and runs the hook for its departure. `text`: the reason, for the player. */
-  part(membership: Membership, reason: DepartureReason, text?: string): void {
+  /** Removes a member, and runs the hook for its departure. */
+  part(membership: Membership, reason: DepartureReason, end: SeatEnd = {}): void {
     const { grants, wants } = this.#room
     const { member } = membership
-    this.#remove(membership, reason, text)
+    this.#remove(membership, reason, end)
     grants.forget(member.id)
     wants.idle ??= 'look'
     const kind = leaveHook(member)
@@ -323,9 +317,9 @@ export class Turns {
     this.#remove(membership, 'closed')
   }
 
-  #remove(membership: Membership, reason: DepartureReason, text?: string): void {
+  #remove(membership: Membership, reason: DepartureReason, end: SeatEnd = {}): void {
     const { changes, memberships } = this.#room
-    changes.part(membership, reason, text)
+    changes.part(membership, reason, end)
     memberships.remove(membership)
     this.#logMember(membership, 'member left', reason)
   }
@@ -477,10 +471,10 @@ export class Turns {
       this.#notices.push(notices)
       wants.flush ??= 'paced'
     }
-    for (const { memberId, text } of kicked) {
+    for (const { memberId, end } of kicked) {
       const membership = memberships.get(memberId)
       // `onLeave` of one member may end the room.
-      if (membership && !wants.close) this.part(membership, 'kicked', text)
+      if (membership && !wants.close) this.part(membership, 'kicked', end)
     }
     if (closed) wants.close = true
   }

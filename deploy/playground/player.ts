@@ -156,6 +156,8 @@ function entryOf(message: ReadMessage, nameOf: (memberId: string) => string): Ne
       return { kind: 'event', what: message.name, data: textOf(message.data) }
     case 'member':
       return { kind: 'member', what: message.status, data: message.sub ?? nameOf(message.member_id) }
+    case 'left':
+      return { kind: 'member', what: 'left', data: nameOf(message.member_id) }
     case 'reply':
       return { kind: 'reply', what: `to ${message.ref}`, data: textOf(message.data) }
   }

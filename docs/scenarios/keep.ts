@@ -59,9 +59,7 @@ level.add('R21', 'a resync follows, under a higher epoch', (s, room) => {
 
 level.add('R21', 'the own left follows', (s, room) => {
   s.lose(1006, { rooms: [at(room)] }).welcome({ resumed: true })
-  s.server(room.out('kicked', { epoch: 0, seq: 0 }))
-    .expect({ seat: 'kicked' })
-    .client(null)
+  s.server(room.out('kicked')).expect({ seat: 'kicked' }).client(null)
   s.lose(1006, { resume_token: 'resume-2', rooms: [] })
 })
 
@@ -119,7 +117,7 @@ level.add('R23', 'a leave whose answer was lost', (s, room) => {
   s.lose(1006, { rooms: [at(room)] })
     .welcome({ resumed: true })
     .client({ t: 'leave', request_id: 2 })
-  s.server(room.out('left', { epoch: 0, seq: 0 }))
+  s.server(room.out('left'))
   s.error('not_in_room', { request_id: 2, room_id: ARENA })
   s.expect({ outcomes: { l: 'done' }, seat: 'left', status: 'online' }).client(null)
 })
@@ -323,7 +321,7 @@ level.add('R30', 'no message of an ended seat is sent again', (s, room) => {
   s.lose(1006, { rooms: [at(room)] })
     .welcome({ resumed: true })
     .client({ t: 'message', ref: 1 })
-  s.server(room.out('closed', { epoch: 0, seq: 0 })).expect({ seat: 'closed', outcomes: { a: 'unknown' } })
+  s.server(room.out('closed')).expect({ seat: 'closed', outcomes: { a: 'unknown' } })
   s.lose(1006, { rooms: [] }).welcome({ resumed: true }).client(null)
 })
 
@@ -442,6 +440,13 @@ moving.add(
     s.close(4005, 1).wait(1000).expect({ status: 'online', sockets: 2 }).client(null)
   },
 )
+
+moving.add('R44', 'the own left counts on the first connection, too', (s, room) => {
+  s.server({ t: 'move', in_ms: 0 }).open({ url: ADDRESS })
+  s.client({ t: 'hello', resume: { rooms: [at(room)] } })
+  s.server(room.out('closed'), 1).expect({ seat: 'closed' })
+  s.welcome({ resumed: true }).server(room.out('closed')).client(null)
+})
 
 moving.add('R44', 'a join without an answer is sent again on the second connection', (s, room) => {
   s.do('join', { as: 'j', room_type: 'arena', options: { key: 'other' } })

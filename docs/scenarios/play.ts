@@ -169,14 +169,13 @@ level.add('R9', 'a refused leave keeps the seat', (s, room) => {
 
 for (const reason of ['kicked', 'closed', 'replaced'] as const)
   level.add('R10', `the own left with the reason ${reason}`, (s, room) => {
-    s.server(room.out(reason, { message: 'for you' }))
-      .expect({ seat: reason })
-      .client(null)
+    s.server(room.out(reason, 'for you')).expect({ seat: reason }).client(null)
   })
 
-level.add('R10', 'the own left counts with an epoch and a seq of 0', (s, room) => {
-  s.server(room.out('kicked', { epoch: 0, seq: 0 }))
-    .expect({ seat: 'kicked' })
+level.add('R10', 'the left of an earlier seat is ignored', (s, room) => {
+  s.server(room.out('kicked', 'for you', 'mem_before'))
+  s.server(room.patch({ ...STATE, n: 2 }))
+    .expect({ seat: 'joined', state: { ...STATE, n: 2 } })
     .client(null)
 })
 
@@ -188,6 +187,16 @@ level.add('R10', 'after session_ended, the client joins again', (s, room) => {
   s.server(room.snapshot()).expectMembers(...room.members)
   s.server(room.patch({ ...STATE, n: 2 }))
     .expect({ state: { ...STATE, n: 2 } })
+    .client(null)
+})
+
+level.add('R10', 'a second left, and one of the seat before, change nothing', (s, room) => {
+  s.server(room.out('session_ended')).client({ t: 'join', request_id: 2, rejoin: true })
+  s.server(room.out('kicked'))
+  s.server({ t: 'joined', request_id: 2, room_id: ARENA, member_id: 'mem_2' }).server(room.snapshot())
+  s.server(room.out('kicked')).expect({ seat: 'joined', state: STATE })
+  s.server(room.out('kicked', 'for you', 'mem_2'))
+    .expect({ seat: 'kicked' })
     .client(null)
 })
 

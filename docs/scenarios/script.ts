@@ -151,17 +151,11 @@ export class ScriptRoom {
   member(
     status: MemberStatus,
     who: Pick<MemberInfo, 'member_id' | 'sub'> = BOB,
-    {
-      reason,
-      message,
-      spectator,
-      ...odd
-    }: Odd & { reason?: DepartureReason; message?: string; spectator?: true } = {},
+    { reason, spectator, ...odd }: Odd & { reason?: DepartureReason; spectator?: true } = {},
   ): Frame {
     const { id: room_id, epoch, seq } = this
     const { member_id, sub } = who
     const left = status === 'left' ? { reason: reason ?? 'left' } : {}
-    const text = message === undefined ? {} : { message }
     const role = spectator ? { spectator } : {}
     return this.#behind({
       t: 'member',
@@ -173,14 +167,19 @@ export class ScriptRoom {
       sub,
       status,
       ...left,
-      ...text,
       ...role,
     })
   }
 
-  /** This client's seat has ended. */
-  out(reason: DepartureReason, odd: Odd & { message?: string } = {}): Frame {
-    return this.member('left', ME, { reason, ...odd })
+  /** The seat of a client has ended. Default: of this client. */
+  out(reason: DepartureReason, message?: string, member_id = ME.member_id): Frame {
+    return frame({
+      t: 'left',
+      room_id: this.id,
+      member_id,
+      reason,
+      ...(message !== undefined && { message }),
+    })
   }
 
   ack(ref: number): Frame {

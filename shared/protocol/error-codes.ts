@@ -71,6 +71,23 @@ export const ERRORS = {
   unknown_room_type: { retryable: false, meaning: 'no room type of this name is installed' },
   invalid_options: { retryable: false, meaning: 'the join options do not fit the room type' },
   join_refused: { retryable: false, meaning: 'the room type refused the join' },
+  ticket_refused: { retryable: false, meaning: 'the queue refused the ticket' },
+  already_queued: {
+    retryable: false,
+    meaning: 'the player has a ticket with other data in the queue',
+  },
+  party_full: { retryable: false, meaning: 'the party has as many members as its code says' },
+  party_refused: {
+    retryable: false,
+    meaning: 'the room of the match refused another player of the party',
+  },
+  party_timeout: { retryable: false, meaning: 'the party was not complete after 60 s' },
+  match_failed: {
+    retryable: false,
+    meaning: 'room code failed in three matches of the ticket, each with other players',
+  },
+  gave_up: { retryable: false, meaning: 'the ticket has waited for giveUpSeconds of the queue' },
+  matched: { retryable: false, meaning: 'the queue has made the match of the player: see match' },
   banned: {
     retryable: false,
     meaning:
@@ -88,6 +105,7 @@ export const ERRORS = {
     retryable: false,
     meaning: 'there is no such room, or the token does not allow it, and the join makes none',
   },
+  queue_full: { retryable: true, meaning: 'the queue has no place for another ticket' },
   room_unavailable: { retryable: true, meaning: 'the room cannot be reached at the moment' },
   overloaded: { retryable: true, meaning: 'no node can take another room at the moment' },
   project_full: { retryable: true, meaning: 'the project has as many rooms as it may have' },

@@ -59,6 +59,12 @@ export type MemberStatus = (typeof MEMBER_STATUSES)[number]
 const DEPARTURE_REASONS = ['left', 'session_ended', 'kicked', 'closed', 'replaced'] as const
 export type DepartureReason = (typeof DEPARTURE_REASONS)[number]
 
+/** Codes with which a queue ends a ticket. */
+export type SeatCode = Extract<
+  ErrorCode,
+  'ticket_refused' | 'join_refused' | 'party_refused' | 'party_timeout' | 'match_failed' | 'gave_up'
+>
+
 const RESUME_POSITION = {
   room_id: text(MAX.room_id),
   member_id: text(MAX.id),
@@ -72,6 +78,9 @@ const MEMBER = { member_id: text(), sub: typed<string | null>(text()) }
 /** `spectator`: true or absent. Only room types whose spectators are visible have spectators in their lists. */
 const SPECTATOR = optional(FLAG)
 const MEMBER_INFO = { ...MEMBER, connected: FLAG, spectator: SPECTATOR }
+
+/** Room of the match of a ticket, and the options of the join there. */
+const MATCH = { room_id: text(), options: typed<JsonObject>(VALUE) }
 
 /** Limits of the server. A client within these limits never gets `rate_limited` or close code 4008. */
 const LIMIT_FIELDS = {
@@ -199,15 +208,14 @@ export const SERVER_MESSAGES = {
   token: message(18, { token_seconds: COUNT }),
   event: message(22, { ...IN_ROOM, name: text(), data: VALUE }),
   /**
-   * A change of the members. If a member left: `reason`, and `message` with a text for the player. `seated`: a spectator has become a
-   * player. `unseated`: a player has become a spectator; with `spectator` it stays in the list of members.
+   * A change of the members. If a member left: `reason`. `seated`: a spectator has become a player. `unseated`: a player has become a
+   * spectator; with `spectator` it stays in the list of members.
    */
   member: message(23, {
     ...IN_ROOM,
     ...MEMBER,
     status: choice(MEMBER_STATUSES),
     reason: optional(choice(DEPARTURE_REASONS)),
-    message: optional(text()),
     spectator: SPECTATOR,
   }),
   reply: message(24, { room_id: ADDRESS, ref: REF, data: VALUE }),
@@ -219,6 +227,7 @@ export const SERVER_MESSAGES = {
     request_id: optional(REF),
     room_id: optional(text()),
     ref: optional(REF),
+    match: optional(record(MATCH)),
   }),
   /** `url` undefined: the client's configured address. */
   move: message(27, { in_ms: NUMBER, url: optional(text()) }),
@@ -227,6 +236,15 @@ export const SERVER_MESSAGES = {
   found: message(33, { request_id: REF, room_id: text() }),
   /** Number of spectators in a room. Follows each whole state and each resume, and then each change, at most once a second. */
   spectators: message(34, { room_id: ADDRESS, count: COUNT }),
+  /** The seat of this client has ended. `message`: text for the player. `code`, `match`: a queue has ended it. */
+  left: message(35, {
+    room_id: text(),
+    member_id: text(),
+    reason: choice(DEPARTURE_REASONS),
+    code: optional(typed<SeatCode>(text())),
+    message: optional(text()),
+    match: optional(record(MATCH)),
+  }),
 } satisfies Table
 
 /** Complete visible state of a room at one seq: its state and all members. It replaces the client's copy. */
@@ -283,6 +301,7 @@ export type ResumePosition = Values<typeof RESUME_POSITION>
 /** Options of a join. `key` names the instance, and the rest belongs to the room type. */
 export type JoinOptions = JsonObject & { readonly key?: string }
 export type MemberInfo = Values<typeof MEMBER_INFO>
+export type Match = Values<typeof MATCH>
 export type ListedRoom = Values<typeof LISTED_ROOM>
 export type Limits = Values<typeof LIMIT_FIELDS>
 /** A complete state after one flush. */
@@ -305,23 +324,3 @@ export const SERVER_OPCODES = /* @__PURE__ */ opcodes(
 
 /** Code of a party: its size, and 128 random bits. */
 export const PARTY_CODE = /^([1-9]\d?|100)-[0-9a-f]{32}$/
-
-/**
- * Codes with which a queue ends a ticket, or refuses one. They are the text with which the seat ends, or the join is refused. `: ` and a
- * reason for the player may follow.
- */
-export const TICKET_ENDS = [
-  'already_queued',
-  'queue_full',
-  'party_full',
-  'party_timeout',
-  'ticket_refused',
-  'join_refused',
-  'party_refused',
-  'match_failed',
-  'gave_up',
-] as const
-export type TicketEnd = (typeof TICKET_ENDS)[number]
-
-/** Prefix of the text that ends a matched ticket's seat, or refuses a join of a matched player. `{ room_id, options }` follows as JSON. */
-export const MATCHED = 'matched '

@@ -450,7 +450,7 @@ describe('a message', () => {
       message: { t: 'join', request_id: 7, room_type: 'arena', options: { key: 'one' } },
       answer: 'joined',
     }),
-    leave: async () => ({ message: { t: 'leave', request_id: 7, room_id: roomId }, answer: 'member' }),
+    leave: async () => ({ message: { t: 'leave', request_id: 7, room_id: roomId }, answer: 'left' }),
     message: async () => ({
       message: { t: 'message', room_id: roomId, type: 'move', data: null, ref: 1, settled: 0 },
       answer: 'ack',

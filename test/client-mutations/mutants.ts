@@ -79,6 +79,18 @@ const PYTHON: readonly Row[] = [
   ],
   [
     'Your seat is gone',
+    'the left of an earlier seat counts',
+    'frame["member_id"] == self.member_id:  # R10',
+    'True:',
+  ],
+  [
+    'Your seat is gone',
+    'a second left counts',
+    'if self.has_snapshot and frame["member_id"]',
+    'if frame["member_id"]',
+  ],
+  [
+    'Your seat is gone',
     'no rejoin after session_ended',
     'if why.code == "session_ended" and not leaves:',
     'if False:',
@@ -377,6 +389,12 @@ const PYTHON: readonly Row[] = [
     'no late frames of the first',
     'or message["seq"] > self._listed.get(room_id, -1):',
     'or True:',
+  ],
+  [
+    'Change over',
+    'no left of the first',
+    'connection is not self.connection and t != "left":',
+    'connection is not self.connection:',
   ],
   [
     'Change over',

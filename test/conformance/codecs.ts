@@ -158,6 +158,15 @@ const members: Field = {
     list(value).map((pair) => member(named(pair, ['member_id', 'sub', 'connected'], 'spectator'))),
 }
 
+const match: Field = {
+  name: 'match',
+  json: (value) => ({ room_id: text(record(value).room_id), options: record(record(value).options) }),
+  msgpack(value) {
+    const { room_id: roomId, options } = named(value, ['room_id', 'options'])
+    return { room_id: text(roomId), options: record(plain(options as WireValue)) }
+  },
+}
+
 const LISTED = ['room_id', 'players', 'max_players', 'reserved', 'created_at', 'data']
 
 function listedRoom(value: Record<string, unknown>): ListedRoom {
@@ -230,11 +239,21 @@ export const SHAPES: Readonly<Record<ServerName, { opcode: number; fields: reado
       both('sub', sub),
       choice('status', STATUSES),
       optional(choice('reason', REASONS)),
-      optional(both('message', text)),
       optional(both('spectator', flag)),
     ],
   },
   spectators: { opcode: 34, fields: [about, both('count', count)] },
+  left: {
+    opcode: 35,
+    fields: [
+      both('room_id', text),
+      both('member_id', text),
+      choice('reason', REASONS),
+      optional(both('code', errorCode)),
+      optional(both('message', text)),
+      optional(match),
+    ],
+  },
   'layer.state': {
     opcode: 30,
     fields: [...position, optional(both('checksum', uint32)), both('layer', text)],
@@ -251,6 +270,7 @@ export const SHAPES: Readonly<Record<ServerName, { opcode: number; fields: reado
       optional(both('request_id', ref)),
       optional(both('room_id', text)),
       optional(both('ref', ref)),
+      optional(match),
     ],
   },
   move: { opcode: 27, fields: [both('in_ms', count), optional(both('url', text))] },

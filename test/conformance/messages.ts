@@ -122,6 +122,12 @@ interface Stamp extends RoomFlush {
 export type MemberStatus = 'joined' | 'connected' | 'disconnected' | 'left' | 'seated' | 'unseated'
 export type LeaveReason = 'left' | 'session_ended' | 'kicked' | 'closed' | 'replaced'
 
+/** The room of a match, and the options of the join there. */
+export interface Match {
+  room_id: string
+  options: Record<string, Json>
+}
+
 interface ServerMessages {
   welcome: {
     session_id: string
@@ -140,8 +146,15 @@ interface ServerMessages {
   'state.resync': Stamp & { body: WireState; members: MemberInfo[] }
   'state.patch': Stamp & { body: WirePatch }
   event: RoomFlush & { name: string; data: Json }
-  member: RoomFlush &
-    Member & { status: MemberStatus; reason?: LeaveReason; message?: string; spectator?: boolean }
+  member: RoomFlush & Member & { status: MemberStatus; reason?: LeaveReason; spectator?: boolean }
+  left: {
+    room_id: string
+    member_id: string
+    reason: LeaveReason
+    code?: string
+    message?: string
+    match?: Match
+  }
   spectators: { room_id: string; count: number }
   /** Without body and checksum: the layer has ended. */
   'layer.state': RoomFlush & { checksum?: number; layer: string; body?: WireState }
@@ -155,6 +168,7 @@ interface ServerMessages {
     request_id?: number
     room_id?: string
     ref?: number
+    match?: Match
   }
   move: { in_ms: number; url?: string }
   pong: { at: number; server_time: string }

@@ -147,7 +147,7 @@ export class Peer {
   async leave(roomId: string): Promise<void> {
     const { memberId } = this.session.room(roomId)
     this.send({ t: 'leave', request_id: this.session.nextRequest(), room_id: roomId })
-    await this.expect('member', { room_id: roomId, member_id: memberId, status: 'left', reason: 'left' })
+    await this.expect('left', { room_id: roomId, member_id: memberId, reason: 'left' })
   }
 
   /** Sends a reliable message. Returns its ref. */

@@ -22,6 +22,7 @@ export type RoomMessage = Extract<
       | 'state.patch'
       | 'event'
       | 'member'
+      | 'left'
       | 'spectators'
       | 'layer.state'
       | 'layer.patch'
@@ -112,9 +113,8 @@ export class RoomView {
       this.takeLayer(message)
       return
     }
-    if (message.t === 'member' && message.status === 'left' && message.member_id === this.memberId) {
-      // The end of the seat may arrive without the flushes before it, and with epoch and seq 0.
-      this.presence.push(message)
+    if (message.t === 'left') {
+      if (message.member_id !== this.memberId) this.fault(`left of the member ${message.member_id}`)
       this.members.delete(message.member_id)
       this.seated = false
       return

@@ -10,7 +10,7 @@ import {
 import { type Queues, type QueueTicket, withQueues } from 'roomful/client/queue'
 import type { WebSocket } from 'ws'
 import { sleep } from '../../shared/clock.ts'
-import { MATCHED } from '../../shared/protocol/messages.ts'
+import { MsgpackClientCodec } from '../../shared/protocol/msgpack-client-codec.ts'
 import type {
   Expected,
   FoundBy,
@@ -260,28 +260,20 @@ export class QueuePlayer extends Actor<QueueClient, QueuePlayerParts> {
 
   protected override received(frame: Buffer): void {
     const { note, board } = this.parts
-    for (const match of matchesIn(String(frame))) {
-      if (this.#wish) this.#wish.announced = true
-      // Another player may try to take a seat, because the match still has reserved seats.
-      board.match = match.room
-      note({ kind: 'announced', ...match })
-    }
+    const match = matchIn(frame)
+    if (!match) return
+    if (this.#wish) this.#wish.announced = true
+    // Another player may try to take a seat, because the match still has reserved seats.
+    board.match = match.room
+    note({ kind: 'announced', ...match })
   }
 }
 
-/** Returns the matches in a frame. A queue sends a match as the reason with which it ends a seat or refuses a join. */
-function matchesIn(frame: string): { readonly room: string; readonly tickets: readonly string[] }[] {
-  return frame
-    .split(`${MATCHED}{`)
-    .slice(1)
-    .map((rest) => {
-      const json = `{${rest.slice(0, rest.indexOf('}}') + 2)}`
-      const { room_id: room, options } = JSON.parse(json) as {
-        readonly room_id: string
-        readonly options: { readonly tickets: readonly string[] }
-      }
-      return { room, tickets: options.tickets }
-    })
+/** Returns the match with which a queue ends a seat or refuses a join. Undefined: the frame has none. */
+function matchIn(frame: Buffer): { readonly room: string; readonly tickets: readonly string[] } | undefined {
+  const message = new MsgpackClientCodec('').decode(frame)
+  const match = message.t === 'left' || message.t === 'error' ? message.match : undefined
+  return match && { room: match.room_id, tickets: match.options.tickets as readonly string[] }
 }
 
 type Lobby = typeof lobbyRoom

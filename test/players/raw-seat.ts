@@ -6,7 +6,7 @@ import { type LayerMessage, type RoomMessage, RoomView } from '../conformance/ro
 import type { NewOp, Note } from './player.ts'
 
 type Reliable = Extract<ClientMessage, { t: 'message' }> & { readonly ref: number }
-export type RoomFrame = Exclude<RoomMessage, LayerMessage | Received<'spectators'>>
+export type RoomFrame = Exclude<RoomMessage, LayerMessage | Received<'spectators' | 'left'>>
 
 /** A resync without an answer is repeated after this time. */
 const RESYNC_AGAIN_MS = 3000

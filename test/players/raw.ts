@@ -203,6 +203,9 @@ export class RawPlayer extends Player {
       case 'member':
         this.#frame(socket, message)
         break
+      case 'left':
+        if (message.member_id === this.#seat?.member) this.#seatGone()
+        break
       case 'layer.state':
       case 'layer.patch':
         if (message.room_id === this.#seat?.room) this.#seat.takeLayer(message)
@@ -211,12 +214,8 @@ export class RawPlayer extends Player {
 
   #frame(socket: RawSocket, message: RoomFrame): void {
     const seat = this.#seat
-    if (!seat || message.room_id !== seat.room) return
-    const isGone = message.t === 'member' && message.status === 'left' && message.member_id === seat.member
-    // If no owner knows the seat any more, the message belongs to no flush: its epoch and seq are 0.
-    const resync = isGone && message.epoch === 0 ? undefined : seat.take(message)
+    const resync = message.room_id === seat?.room ? seat.take(message) : undefined
     if (resync) socket.send(resync)
-    if (isGone) this.#seatGone()
   }
 
   #welcome(socket: RawSocket, message: Received<'welcome'>): void {

@@ -1,5 +1,6 @@
 import type { PostNotice } from '../../dataplane/features/notices/notice.ts'
 import type { RoomDefinition } from '../../dataplane/room/definition.ts'
+import type { SystemParts } from '../../dataplane/room/handler-context.ts'
 import type { Json } from '../../shared/json.ts'
 import type { ServerMessage } from '../../shared/protocol/messages.ts'
 import type { Claim, Fence, Listings, Records, RoomRecords, Store } from '../../shared/store/port.ts'
@@ -298,8 +299,7 @@ export const FAULTS = {
         if (message.t === 'joined') member_id = message.member_id
         if (message.t !== 'ack' || ++count !== 10 || member_id === '') return [message]
         const { room_id } = message
-        const place = { room_id, epoch: 0, seq: 0, member_id, sub: null }
-        return [message, { t: 'member', ...place, status: 'left', reason: 'left' }]
+        return [message, { t: 'left', room_id, member_id, reason: 'left' }]
       }
     },
     breaks: ['seat_lost'],
@@ -509,13 +509,10 @@ export const FAULTS = {
     room: inType('chaos-queue', ({ onTick }) => {
       let ticks = 0
       return {
-        onTick: ((
-          state: { tickets: Record<string, { member: string }> },
-          ctx: { kick: (...words: unknown[]) => void },
-        ) => {
+        onTick: ((state: { tickets: Record<string, { member: string }> }, ctx: { system: SystemParts }) => {
           call(onTick, state, ctx)
           const [first] = Object.values(state.tickets)
-          if (first && ++ticks % 20 === 0) ctx.kick(first.member, 'party_timeout')
+          if (first && ++ticks % 20 === 0) ctx.system.end(first.member, { code: 'party_timeout' })
         }) as never,
       }
     }),

@@ -358,7 +358,7 @@ describe('A code', () => {
     join(back, 101, { create: false })
     await answered(back, 101)
     back.send({ t: 'leave', request_id: 102, room_id: 'arena:one' })
-    await back.next('member')
+    await back.next('left')
     join(back, 103, { create: false })
     await answered(back, 103)
     expect(test.owner.of('join').map(({ code }) => code)).toEqual(['K0QX1M', undefined])
@@ -519,7 +519,7 @@ describe('A fresh token with another rooms claim', () => {
       { room_id: 'arena:lobby', member_id: joined.member_id, epoch: 1, seq: 1 },
       { room_id: 'arena:private', epoch: 1, seq: 1 },
     ])
-    expect(await back.next('member')).toMatchObject({ room_id: 'arena:lobby', status: 'left' })
+    expect(await back.next('left')).toMatchObject({ room_id: 'arena:lobby' })
     expect(await left).toMatchObject({ room: { key: 'lobby' }, reason: 'session_ended' })
     back.send({ t: 'message', room_id: 'arena:private', type: 'move', data: 1, ref: 1, settled: 0 })
     expect(await back.next('ack')).toMatchObject({ room_id: 'arena:private' })

@@ -43,10 +43,10 @@ function matchOf(benches: readonly RoomBench[], memberIds: readonly string[]): s
   for (const { sent } of benches)
     for (const message of sent) {
       if (!('member_id' in message) || !memberIds.includes(message.member_id)) continue
-      const text =
-        message.kind === 'left' ? message.farewell.message : message.kind === 'refused' ? message.message : ''
-      if (text?.startsWith('matched ')) return JSON.parse(text.slice(8)).room_id
-      if (text?.startsWith('join_refused')) return 'refused'
+      if (message.kind !== 'left' && message.kind !== 'refused') continue
+      const end = message.kind === 'left' ? message.farewell : message
+      if (end.match) return end.match.room_id
+      if (end.code === 'join_refused') return 'refused'
     }
   return undefined
 }

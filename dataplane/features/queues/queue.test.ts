@@ -1,6 +1,7 @@
 import { pino } from 'pino'
 import * as v from 'valibot'
 import { beforeEach, describe, expect, it } from 'vitest'
+import type { Match } from '../../../shared/protocol/messages.ts'
 import { memoryStore } from '../../../shared/store/memory/memory.ts'
 import { FakeClock } from '../../../test/kit/fake-clock.ts'
 import { type BenchOptions, RoomBench } from '../../../test/support/rooms/room-bench.ts'
@@ -110,16 +111,21 @@ class Bench {
     return Object.fromEntries(values.map(({ labels, value }) => [Object.values(labels).join(' '), value]))
   }
 
-  /** Returns the text with which a member's seat has ended, or its join was refused. */
+  /** Returns the code with which a member's ticket has ended or was refused, with the text of a refusal. */
   endOf(member: TestMember): string | undefined {
-    const left = this.bench.sentOf('left').findLast(({ member_id: id }) => id === member.memberId)
-    const refused = this.bench.sentOf('refused').findLast(({ member_id: id }) => id === member.memberId)
-    return left?.farewell.message ?? refused?.message
+    const { code, message, match } = this.#ended(member)
+    if (match) return 'matched'
+    return code?.endsWith('_refused') && message !== undefined ? `${code}: ${message}` : code
   }
 
   matchOf(member: TestMember) {
-    const text = this.endOf(member)
-    return text?.startsWith('matched ') ? JSON.parse(text.slice(8)) : undefined
+    return this.#ended(member).match
+  }
+
+  #ended({ memberId }: TestMember): { code?: string; message?: string; match?: Match | undefined } {
+    const left = this.bench.sentOf('left').findLast(({ member_id: id }) => id === memberId)
+    const refused = this.bench.sentOf('refused').findLast(({ member_id: id }) => id === memberId)
+    return left?.farewell ?? refused ?? {}
   }
 
   advance(ms: number) {
@@ -276,7 +282,7 @@ describe('Queue', () => {
     await ask(2, { ticket: { elo: 1300 } })
     await ask(3, { ticket: { elo: 1200 }, party: `2-${'a'.repeat(32)}` })
     await queue.advance(200)
-    expect(ada.errors).toMatchObject([2, 3].map((ref) => ({ ref, message: 'already_queued' })))
+    expect(ada.errors).toMatchObject([2, 3].map((ref) => ({ ref, code: 'already_queued' })))
   })
 
   it('recognizes a ticket by the data that the client gave, if the schema returns other data each time', async () => {
@@ -296,7 +302,7 @@ describe('Queue', () => {
     ] as const)
       await queue.bench.say('ranked', 'again', 'ticket', { ticket: { elo } }, ref, 'default')
     await queue.advance(200)
-    expect(again.errors).toMatchObject([{ ref: 2, message: 'already_queued' }])
+    expect(again.errors).toMatchObject([{ ref: 2, code: 'already_queued' }])
     expect(queue.endOf(await queue.join('ada', 1300, { session: 'other' }))).toBe('already_queued')
   })
 
@@ -498,8 +504,7 @@ describe('Queue', () => {
     const options = { ticket: { elo: 1 } }
     for (const session of ['a', 'b']) await bench.join('ranked', session, { key: 'default', options })
     await bench.advance(500, 5)
-    const { message } = bench.sentOf('left')[0]!.farewell
-    const key = JSON.parse(message!.slice('matched '.length)).room_id.slice('duel:'.length)
+    const key = bench.sentOf('left')[0]!.farewell.match!.room_id.slice('duel:'.length)
     expect((await bench.join('duel', 'stranger', { key })).errors[0]?.code).toBe('room_full')
     for (const session of ['a', 'b']) expect((await bench.join('duel', session, { key })).errors).toEqual([])
   })
@@ -515,9 +520,8 @@ describe('Queue', () => {
     expect(bench.sentOf('left')).toEqual([])
     bench.store.mood = 'fine'
     await bench.advance(5000, 50)
-    const texts = bench.sentOf('left').map(({ farewell }) => farewell.message)
-    expect([texts.length, new Set(texts).size]).toEqual([2, 1])
-    expect(texts[0]).toMatch(/^matched /)
+    const rooms = bench.sentOf('left').map(({ farewell }) => farewell.match!.room_id)
+    expect([rooms.length, new Set(rooms).size]).toEqual([2, 1])
   })
 
   it('makes matches that the quota of its players would not allow', async () => {
@@ -525,8 +529,8 @@ describe('Queue', () => {
     const options = { ticket: { elo: 1 } }
     for (const round of [1, 2, 3]) {
       for (const sub of ['ada', 'bob']) {
-        const { message = '' } = bench.sentOf('left').at(-1)?.farewell ?? {}
-        const seen = round > 1 && { seen: JSON.parse(message.slice('matched '.length)).room_id }
+        const { match } = bench.sentOf('left').at(-1)?.farewell ?? {}
+        const seen = match && { seen: match.room_id }
         await bench.join('ranked', sub, { sub, key: 'default', options: { ...options, ...seen } })
       }
       await bench.advance(500, 50)
@@ -854,7 +858,7 @@ describe('The tickets of a failed match', () => {
       await queue.advance(5000)
     }
     expect(queue.endOf(ada)).toBe('match_failed')
-    expect(others.map((member) => queue.endOf(member)?.slice(0, 7))).not.toContain('match_f')
+    expect(others.map((member) => queue.endOf(member))).not.toContain('match_failed')
     expect(lines).toContain('a match of the queue failed')
     expect(await queue.series('service_queue_failures_total')).toMatchObject({ 'ranked room_logic': 3 })
   })
@@ -960,10 +964,6 @@ describe('giveUpSeconds', () => {
     store.mood = 'fine'
     // The match that was being made has failed, and its tickets were kept apart for 30 s.
     await queue.advance(40_000)
-    expect(members.map((member) => queue.endOf(member)?.slice(0, 7))).toEqual([
-      undefined,
-      undefined,
-      'matched',
-    ])
+    expect(members.map((member) => queue.endOf(member))).toEqual([undefined, undefined, 'matched'])
   })
 })

@@ -2,7 +2,8 @@ import { createHash } from 'node:crypto'
 import type { StandardSchemaV1 } from '@standard-schema/spec'
 import * as v from 'valibot'
 import { canonicalJson, type Json, type JsonObject } from '../../../shared/json.ts'
-import { MATCHED, PARTY_CODE, type TicketEnd } from '../../../shared/protocol/messages.ts'
+import type { ErrorCode } from '../../../shared/protocol/error-codes.ts'
+import { type Match, PARTY_CODE, type SeatCode } from '../../../shared/protocol/messages.ts'
 import type { TypedRoom } from '../../../shared/room-types.ts'
 import { QUEUE_PRINCIPALS } from '../../place.ts'
 import { deepCopy, frozen } from '../../room/copy.ts'
@@ -344,7 +345,7 @@ class Queue implements Matches {
     // Reading the state here would copy it.
     const index = this.#indexes.get(ctx.log)
     const known = index ? index.ticketOf(sub) : (ctx.state.tickets[sub] as TicketRow | undefined)
-    return known && !isSame(known, options) ? 'already_queued' : undefined
+    return known && !isSame(known, options) ? otherTicket() : undefined
   }
 
   readonly joined = this.#turn((state, member: Member, ctx, index, options: QueueJoin) => {
@@ -352,11 +353,12 @@ class Queue implements Matches {
     const player = seatName(member.sub, memberships.get(member.id)!.sessionId)
     const { given, party, seen } = options
     const matched = state.matched[player]
-    if (matched && matched.room_id !== seen) ctx.refuse(matchedText(matched))
+    if (matched && matched.room_id !== seen)
+      refuse('matched', 'the match of the player is made', matchOf(plain(matched)))
     // The next page of the player does not know that this page has seen the match.
     delete state.matched[player]
     const waitMs = restOfRefusals(state, player, ctx.now)
-    if (waitMs > 0) ctx.refuse(endText('ticket_refused', `wait ${Math.ceil(waitMs / 1000)} s`))
+    if (waitMs > 0) refuse('ticket_refused', `wait ${Math.ceil(waitMs / 1000)} s`)
     const ticket = this.#kept(options.ticket, member, ctx, index)
     const { giveUpSeconds } = this.#spec
     const row: TicketRow = {
@@ -365,10 +367,10 @@ class Queue implements Matches {
       ...(given && { given }),
       ...(party && { party }),
     }
-    if (live.share > MAX_STATE_SHARE || index.isFull(ticket)) ctx.refuse('queue_full')
+    if (live.share > MAX_STATE_SHARE || index.isFull(ticket)) refuse('queue_full', 'the queue is full')
     if (party) {
       const members = index.partyOf(party).size + 1
-      if (members > sizeOfParty(party)) ctx.refuse('party_full')
+      if (members > sizeOfParty(party)) refuse('party_full', 'the party is full')
       state.parties[party] ??= { since: queueTime(state, ctx.now) }
     }
     state.tickets[player] = row
@@ -398,7 +400,7 @@ class Queue implements Matches {
       const player = index.playerOf(member.id)
       const known = player === undefined ? undefined : state.tickets[player]
       if (!known) return ctx.refuse(TICKET_GONE)
-      if (!isSame(known, data)) return ctx.refuse('already_queued')
+      if (!isSame(known, data)) return otherTicket()
       ctx.reply(Math.max(0, ctx.now - known.since))
     },
   )
@@ -506,7 +508,7 @@ class Queue implements Matches {
       this.#forget(state, player, index)
       state.matched[player] = matched
       index.expires(player, ctx.now)
-      ctx.kick(member, matchedText(matched))
+      ctx.system.end(member, { match: matchOf(matched) })
     }
     this.#endOrder(state, key, index)
     metrics.queueMatches.inc({ room_type: this.#spec.type })
@@ -532,7 +534,10 @@ class Queue implements Matches {
       const text = refused[player]
       if (text === undefined && !(party !== undefined && parties.has(party))) continue
       this.#forget(state, player, index)
-      ctx.kick(member, text === undefined ? 'party_refused' : endText('join_refused', text))
+      ctx.system.end(
+        member,
+        text === undefined ? { code: 'party_refused' } : { code: 'join_refused', message: text },
+      )
     }
     this.#endOrder(state, key, index)
     this.#waitAgain(
@@ -622,13 +627,13 @@ class Queue implements Matches {
   #kept(sent: Json, { sub, data }: Member, ctx: QueueContext, index: TicketIndex): Json {
     const { entry } = this.#spec
     if (!entry) return sent
-    const refuse = (message: string): never => {
+    const refuseTicket = (message: string): never => {
       if (typeof message !== 'string' || message === '')
         throw new RoomLogicError(`ctx.refuse got ${kindOf(message)}; it must be a text for the player`)
-      return ctx.refuse(endText('ticket_refused', bounded(message)))
+      return refuse('ticket_refused', bounded(message))
     }
     try {
-      const kept = entry(frozen(deepCopy(sent)), { sub, data }, { refuse })
+      const kept = entry(frozen(deepCopy(sent)), { sub, data }, { refuse: refuseTicket })
       if (kept === undefined)
         throw new RoomLogicError('entry returned nothing; it must return what the queue keeps of the ticket')
       return resultOf('entry', kept)
@@ -685,8 +690,8 @@ class Queue implements Matches {
   }
 
   /** Ends a waiting ticket, with a code for its player. */
-  #end(state: QueueState, player: string, code: TicketEnd, ctx: QueueContext, index: TicketIndex): void {
-    ctx.kick(state.tickets[player]!.member, code)
+  #end(state: QueueState, player: string, code: SeatCode, ctx: QueueContext, index: TicketIndex): void {
+    ctx.system.end(state.tickets[player]!.member, { code })
     this.#remove(state, player, ctx.now, index)
   }
 
@@ -833,17 +838,15 @@ interface Run extends TaskRun {
   readonly state: { readonly orders: QueueState['orders']; readonly tickets: QueueState['tickets'] }
 }
 
-/** Text with which the seat of a matched ticket ends. */
-const matchedText = ({
-  room_id,
-  options,
-}: {
-  readonly room_id: string
-  readonly options: JsonObject
-}): string => `${MATCHED}${JSON.stringify({ room_id, options })}`
+/** The match, without the time at which it was made. */
+const matchOf = ({ room_id, options }: Match): Match => ({ room_id, options })
 
-/** Text with which a queue refuses a ticket, or ends its seat. `text`: reason for the player. */
-const endText = (code: TicketEnd, text: string): string => `${code}: ${text}`
+/** Refuses a ticket. `text` is for the player. */
+function refuse(code: ErrorCode, text: string, match?: Match): never {
+  throw new RoomLogicRefused(text, code, match)
+}
+
+const otherTicket = (): never => refuse('already_queued', 'the player has a ticket with other data')
 
 /** Returns a copy of what a rule has returned. Throws a RoomLogicError. */
 function resultOf(rule: 'entry' | 'options', returned: unknown): Json {

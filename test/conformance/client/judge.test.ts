@@ -387,14 +387,7 @@ describe('Judge: resume', () => {
   })
 
   it('reports a room whose seat has ended', () => {
-    const script = seated().hear({
-      t: 'member',
-      room_id: ROOM,
-      epoch: 0,
-      seq: 0,
-      member_id: MEMBER,
-      status: 'left',
-    })
+    const script = seated().hear({ t: 'left', room_id: ROOM, member_id: MEMBER, reason: 'kicked' })
     script
       .pass(PATIENCE_MS + 1)
       .cut()

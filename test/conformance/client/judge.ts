@@ -183,10 +183,12 @@ export class Judge {
       case 'state.patch':
       case 'event':
       case 'member':
-        if (heard.t === 'member' && heard.status === 'left' && heard.member_id === seat?.member_id) {
-          seat.gone_at ??= now
-          session.complete(heard.room_id)
-        } else if (seat && session.line === line) this.follow(line, seat, heard, spoilt)
+        if (seat && session.line === line) this.follow(line, seat, heard, spoilt)
+        break
+      case 'left':
+        if (heard.member_id !== seat?.member_id) break
+        seat.gone_at ??= now
+        session.complete(heard.room_id)
         break
     }
   }

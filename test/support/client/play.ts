@@ -356,7 +356,7 @@ class ScriptedRoom {
 
   /** Ends the seat of the client. */
   ownLeft(reason: DepartureReason): Payload {
-    return this.went(this.own, reason)
+    return this.#made(this.#codec.encode({ t: 'left', room_id: this.roomId, member_id: this.own, reason }))
   }
 
   #member(

@@ -196,8 +196,7 @@ export class TestOwner {
     const { member_id: memberId } = message
     if (message.kind === 'leave') {
       room.members.delete(memberId)
-      const { epoch, seq } = room
-      room.send({ kind: 'left', member_id: memberId, farewell: { epoch, seq, reason: 'left' } })
+      room.send({ kind: 'left', member_id: memberId, farewell: { reason: 'left' } })
     }
     if (message.kind === 'resync')
       room.send({ kind: 'state', member_id: memberId, seq: room.seq, state: room.resync() })

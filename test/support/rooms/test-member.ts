@@ -90,18 +90,9 @@ export class TestMember {
   }
 
   /** Takes the end of its seat. */
-  ended({ epoch, seq, reason, message }: Farewell): void {
-    this.hear({
-      t: 'member',
-      room_id: '',
-      member_id: this.memberId,
-      sub: null,
-      status: 'left',
-      epoch,
-      seq,
-      reason,
-      ...(message !== undefined && { message }),
-    })
+  ended({ reason, message }: Farewell): void {
+    this.members = this.members.filter((member) => member.member_id !== this.memberId)
+    this.heard.push(`-${this.memberId} ${reason}${message ? `: ${message}` : ''}`)
   }
 
   hear(message: ReadMessage | ServerMessage): void {
@@ -154,14 +145,7 @@ export class TestMember {
     }
   }
 
-  #changed({
-    member_id: id,
-    sub,
-    status,
-    reason,
-    message,
-    spectator,
-  }: Extract<ServerMessage, { t: 'member' }>): void {
+  #changed({ member_id: id, sub, status, reason, spectator }: Extract<ServerMessage, { t: 'member' }>): void {
     const connected = status !== 'disconnected'
     const role = spectator ? { spectator } : {}
     if (status === 'joined') {
@@ -175,7 +159,7 @@ export class TestMember {
       this.heard.push(`${status} ${id}`)
     } else if (status === 'left') {
       this.members = this.members.filter((member) => member.member_id !== id)
-      this.heard.push(`-${id} ${reason}${message ? `: ${message}` : ''}`)
+      this.heard.push(`-${id} ${reason}`)
     } else {
       this.members = this.members.map((member) =>
         member.member_id === id ? { ...member, connected } : member,
