@@ -165,9 +165,10 @@ export class Seat {
     seat.#unclaimed = true
     // If the page does not join this room, nothing awaits the promise.
     seat.joined.catch(() => {})
-    for (const message of tab.messages(roomId)) {
+    const messages = tab.messages(roomId)
+    for (const message of messages) {
       const { ref } = message
-      const payload = link.encode({ t: 'message', ...message, settled: ref - 1 })
+      const payload = link.encode({ t: 'message', ...message, settled: messages[0]!.ref - 1 })
       seat.#unacked.restore({ ref, payload }, (error) => seat.failed(error))
     }
     seat.#unacked.continueAfter(tab.lastRef(roomId))

@@ -138,7 +138,8 @@ test('unacknowledged messages of before a reload are resent with their refs, bef
   expect(sent.map(({ type }) => type)).toEqual(['a', 'b', 'c', 'b', 'c', 'd'])
   const [, b, c, ...again] = server.messageRefs
   expect([b, c, ...again]).toEqual([2, 3, 2, 3, 4])
-  expect(sent.at(-1)).toMatchObject({ settled: b! - 1 })
+  // The server would forget the outcome of a message that is settled.
+  for (const message of sent.slice(1)) expect(message).toMatchObject({ settled: b! - 1 })
   server.ack(owner, again[2]!)
   await done
   after.leave()

@@ -284,7 +284,7 @@ class Room:
     def send_again(self):
         """Sends on a new connection what has no outcome (R23)."""
         for message, *_ in self._kept.values() if self.has_snapshot else ():
-            self._client.send(message | {"settled": self.settled})
+            self._client.send(message)
         if not self._answer.done():
             self._client.send(self._request)
 

@@ -554,8 +554,8 @@ export class Judge {
     const text = canonical([type, data as Json])
     const before = seat.sent.get(ref)
     const due = seat.dueInsteadOf(ref, line)
-    this.checkSettled(seat, settled, wrong)
-    if (before !== undefined) this.counts['messages sent again'] += 1
+    if (before === undefined) this.checkSettled(seat, settled, wrong)
+    else this.counts['messages sent again'] += 1
     if (before !== undefined && before !== text)
       wrong(`ref ${ref} comes again with other data. Before, it was ${before.slice(0, 200)}.`, 'Keep')
     if (ref <= seat.lastOn(line))
