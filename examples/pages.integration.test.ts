@@ -179,6 +179,12 @@ describe('tic-tac-toe', () => {
     await take(x, 2)
     await shows(x, '#verdict', 'You have won!')
     await shows(o, '#verdict', 'X has won')
+    // A new element would be drawn again at each change.
+    const line = (await x.locator('.line').elementHandle())!
+    const spectator = await player('/tictactoe/?room=d')
+    await shows(x, '#watching', '1 watching')
+    expect(await line.evaluate(({ isConnected }) => isConnected)).toBe(true)
+    await spectator.close()
     await x.click('text=New game')
     await shows(o, '#verdict', 'X is thinking')
   })

@@ -48,7 +48,9 @@ const data = <T extends { readonly data: Json }>(): Column<T> => ({
 /** A limit of 0 means no limit. */
 const ofMost = (used: number, limit: number) => count(used) + (limit === 0 ? '' : ` of ${count(limit)}`)
 
-const versionOf = ({ version, commit = '' }: ClusterNode): string => `${version} ${commit}`
+/** A node that runs from source knows no commit. */
+const versionOf = ({ version, commit = 'unknown' }: ClusterNode): string =>
+  commit === 'unknown' ? version : `${version} ${commit}`
 
 const NODES: readonly Column<ClusterNode>[] = [
   {

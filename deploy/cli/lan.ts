@@ -216,7 +216,11 @@ const doorPage = (detail: string): string => `<!doctype html>
 <meta name="viewport" content="width=device-width">
 <meta name="color-scheme" content="light dark">
 <title>roomful dev</title>
-<style>p { max-width: 26rem; margin: 20vh auto; padding: 0 1rem; font: 18px/1.5 system-ui }</style>
+<link rel="icon" href="data:,">
+<style>
+p { max-width: 26rem; margin: 20vh auto; padding: 0 1rem; font: 18px/1.5 system-ui }
+p::first-letter { text-transform: uppercase }
+</style>
 <script>
 // The event: the tab shows this page, and the new address is entered there.
 addEventListener('hashchange', enter)

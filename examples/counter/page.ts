@@ -25,7 +25,7 @@ function showCount(count: number): void {
   const progress = byId('progress', SVGCircleElement)
   progress.style.strokeDasharray = `${done} 10`
   progress.classList.toggle('empty', done === 0)
-  byId('ahead', HTMLElement).textContent = `${10 - done} more to ${count - done + 10}`
+  byId('ahead', HTMLElement).textContent = `next confetti at ${count - done + 10}`
 }
 
 function showBubble(by: number): void {

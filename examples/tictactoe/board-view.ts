@@ -39,6 +39,8 @@ export class BoardView {
   readonly #board: HTMLElement
   readonly #cells: HTMLButtonElement[]
   #line: SVGSVGElement | undefined
+  /** The cells of `#line`. */
+  #won = ''
 
   /** Calls `chosen` with a cell 0–8. Every cell can be chosen: the room decides whether the move is legal. */
   constructor(board: HTMLElement, chosen: (cell: number) => void) {
@@ -61,6 +63,10 @@ export class BoardView {
     this.#board.className = `board${over ? ' over' : ''}${turn ? ' mine' : ''}${mark ? ` as-${mark.toLowerCase()}` : ''}`
     for (const [cell, button] of this.#cells.entries())
       this.#showCell(button, cell, board[cell] ?? null, line)
+    const won = String(line ?? '')
+    // A new element would be drawn again.
+    if (won === this.#won) return
+    this.#won = won
     this.#line?.remove()
     this.#line = line && this.#winningLine(line)
     if (this.#line) this.#board.append(this.#line)
