@@ -1,11 +1,10 @@
 import { afterAll, beforeAll, describe, it } from 'vitest'
-import { cases, holds } from './conformance/run.ts'
+import { cases, holds, runsAlone } from './conformance/run.ts'
 import { startService, type TestService } from './support/cluster.ts'
 
 /** Cases that wait for seconds run in the system tests only. */
 const quick = cases.filter(({ kind }) => kind === 'quick')
 
-// One after the other: a message rate is exceeded only while a turn of the event loop is short.
 describe('the protocol, with the store in memory', () => {
   let service: TestService
   beforeAll(async () => {
@@ -13,5 +12,5 @@ describe('the protocol, with the store in memory', () => {
   })
   afterAll(() => service?.close())
 
-  for (const one of quick) it(one.name, () => holds(one, service))
+  for (const one of quick) it(one.name, { concurrent: !runsAlone(one) }, () => holds(one, service))
 })

@@ -235,6 +235,9 @@ class Unreachable extends Error {
   override readonly name = 'Unreachable'
 }
 
+/** True for a case about a limit. It runs alone: a client exceeds a rate only while the turns of the event loop are short. */
+export const runsAlone = ({ rule }: Case): boolean => rule.includes('Limits')
+
 /**
  * Runs the cases against a running service. Cases that wait for seconds run concurrently, and all others one after the other. Throws
  * Unreachable if there is no service.
