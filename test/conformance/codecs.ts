@@ -14,17 +14,16 @@ import {
   type WireValue,
 } from './messages.ts'
 
-const page = readFileSync(new URL('../../docs/protocol.md', import.meta.url), 'utf8')
-const [, errors = ''] = page.split('\n### Error codes\n')
-const [lasting = '', passing = ''] = errors.split('\n### ')[0]!.split('\nRetryable:\n')
-
-const namesIn = (list: string): string[] => [...list.matchAll(/^- `(\w+)`:/gm)].map(([, code]) => code!)
+const page = readFileSync(new URL('../../docs/reference.md', import.meta.url), 'utf8')
+const [, errors = ''] = page.split('\n## Error codes\n')
 
 /** Error codes of the page. True: retryable. */
-const ERROR_CODES: Readonly<Record<string, boolean>> = Object.fromEntries([
-  ...namesIn(lasting).map((code) => [code, false]),
-  ...namesIn(passing).map((code) => [code, true]),
-])
+const ERROR_CODES: Readonly<Record<string, boolean>> = Object.fromEntries(
+  [...errors.split('\n## ')[0]!.matchAll(/^\| `(\w+)` \|.*\| (yes)? \|$/gm)].map(([, code, retryable]) => [
+    code,
+    retryable !== undefined,
+  ]),
+)
 
 /** Returns the field of a message for the value on the wire. Throws ProtocolFault. */
 type Reader = (value: unknown) => unknown
