@@ -2,6 +2,7 @@ import { readFileSync } from 'node:fs'
 import { describe, expect, test } from 'vitest'
 import type { Scenarios } from '../docs/scenarios/index.ts'
 import type { Scenario, Step } from '../docs/scenarios/script.ts'
+import { sleep } from '../shared/clock.ts'
 import type { Json, JsonObject } from '../shared/json.ts'
 import { FakeClock } from '../test/kit/fake-clock.ts'
 import { play } from '../test/support/client/play.ts'
@@ -36,6 +37,7 @@ class Runner {
   #client: Client | undefined
   #status = 'connecting'
   #tokens = 0
+  #tokenDelayMs = 0
   #current = 0
   #waitedMs = 0
 
@@ -47,7 +49,7 @@ class Runner {
     this.#scene = play(
       {
         projectId: configuration.project_id,
-        getToken: () => `token-${++this.#tokens}`,
+        getToken: () => this.#token(),
         token: undefined as never,
         reroute: configuration.hosts,
         connectTimeoutMs: 120_000,
@@ -55,13 +57,7 @@ class Runner {
       this.#clock,
     )
     const { server } = this.#scene
-    server.onDial =
-      server.onHello =
-      server.onJoin =
-      server.onLeave =
-      server.onToken =
-      server.onPing =
-        () => {}
+    server.onDial = server.onHello = server.onJoin = server.onLeave = server.onPing = () => {}
   }
 
   async run(step: Step): Promise<void> {
@@ -85,11 +81,18 @@ class Runner {
     this.#client?.close()
   }
 
+  #token(): string | Promise<string> {
+    this.#tokens += 1
+    const token = `token-${this.#tokens}`
+    return this.#tokenDelayMs === 0 ? token : sleep(this.#clock, this.#tokenDelayMs).then(() => token)
+  }
+
   #do(call: string, step: Step): void {
     const roomId = String(step.room_id)
     const room = this.#rooms.get(roomId)
     if (call === 'connect') void this.#connect(String(step.address ?? configuration.address))
     else if (call === 'goodbye') this.#client!.close()
+    else if (call === 'token_delay') this.#tokenDelayMs = Number(step.ms)
     else if (call === 'join')
       this.#outcome(
         step,

@@ -107,7 +107,6 @@ export class ClientSession {
   #attempt: object | undefined
   #helloSentAt = 0
   #welcomedAt = 0
-  #mustRenew = false
   #lastError: RoomfulError | undefined
   /** Cancels the only timer: deadline of an attempt, wait for the next attempt, or wait for a move. */
   #cancelTimer = () => {}
@@ -231,10 +230,9 @@ export class ClientSession {
     }
   }
 
-  /** Returns the token for a hello. Undefined: a resume with a valid token that this page knows needs none. */
+  /** Returns the token for a hello. Undefined: the resume of a session that this page knows needs none. */
   async #tokenForHello(): Promise<string | undefined> {
     const { tokens, restore } = this.#parts
-    if (this.#mustRenew) return tokens.fetch()
     if (this.#right.ownSession) return undefined
     const token = await tokens.next()
     const restored = this.credentials ? undefined : await restore(token)
@@ -292,12 +290,9 @@ export class ClientSession {
   #receive(message: DecodedMessage, token: string | undefined): void {
     if (message.t === 'welcome') this.#welcome(message, token)
     else if (message.t === 'pong') this.#parts.serverClock.pong(message.at, message.server_time)
-    else if (message.t === 'token') this.#parts.tokens.accepted(message.token_seconds)
+    else if (message.t === 'token') void this.#parts.tokens.requested()
     else if (message.t === 'move') this.#planMove(message.in_ms, message.url)
-    else {
-      if (message.t === 'error' && message.code === 'invalid_token') this.#parts.tokens.refused()
-      this.#handlers.message(message)
-    }
+    else this.#handlers.message(message)
   }
 
   #welcome(welcome: Welcome, token: string | undefined): void {
@@ -312,14 +307,12 @@ export class ClientSession {
     this.#cancelConnectTimeout()
     this.#right.replace({ session_id: welcome.session_id, resume_token: welcome.resume_token })
     this.#limits = welcome.limits
-    this.#mustRenew = false
     if (this.#move?.url !== undefined) this.#failedMoves = 0
     this.#move = undefined
     this.#welcomedAt = clock.monotonic()
     serverClock.welcome(this.#helloSentAt, welcome.server_time)
     tokens.start((fresh) => connection.send({ t: 'token', token: fresh }))
     if (resumed && token !== undefined) connection.send({ t: 'token', token })
-    else tokens.renewBefore(welcome.token_seconds)
     connection.start(welcome)
     const { messages_per_second: messagesPerSecond, message_burst: messageBurst } = welcome.limits
     const perSecond = messagesPerSecond * UNRELIABLE_SHARE
@@ -421,7 +414,6 @@ export class ClientSession {
       this.close(error)
       return
     }
-    this.#mustRenew ||= error.code === 'token_expired'
     if (error.code === 'resume_failed' && this.credentials) {
       // The server works, and the next hello starts another session. Earlier failures do not make it less likely to succeed.
       this.#backoff.reset()

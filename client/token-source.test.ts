@@ -1,10 +1,10 @@
 import { expect, test } from 'vitest'
+import { sleep } from '../shared/clock.ts'
 import { FakeClock } from '../test/kit/fake-clock.ts'
 import { inRoom, online, play, statuses, unsignedToken } from '../test/support/client/play.ts'
 import { connect } from './index.ts'
 import { tokenSub } from './token-source.ts'
 
-const LIFE_SECONDS = 100
 const code = (value: string) => expect.objectContaining({ name: 'RoomfulError', code: value })
 
 /** A game's backend that issues a new token for each request. */
@@ -12,8 +12,13 @@ class Backend {
   readonly clock = new FakeClock()
   readonly tokens: string[] = []
   down = false
+  /** Time that each call takes, milliseconds. */
+  delayMs = 0
+  calls = 0
 
   readonly getToken = async (): Promise<string> => {
+    this.calls += 1
+    if (this.delayMs > 0) await sleep(this.clock, this.delayMs)
     if (this.down) throw new Error('backend down')
     this.tokens.push(unsignedToken(`token ${this.tokens.length}`))
     return this.tokens.at(-1)!
@@ -22,7 +27,6 @@ class Backend {
   /** Returns a connected client that fetches its tokens from the backend. */
   async connected() {
     const scene = play({}, this.clock)
-    scene.server.tokenSeconds = LIFE_SECONDS
     const { token: _, ...options } = scene.options
     const client = await connect('ws://roomful.test', { ...options, getToken: this.getToken })
     return { ...scene, client }
@@ -39,74 +43,105 @@ test('tokenSub reads the player without verifying the signature', () => {
     expect(tokenSub(other)).toBeUndefined()
 })
 
-test('a new token is sent when 80 % of the previous one’s lifetime is over', async () => {
+test('a fresh token is sent when the server requests one, and at no other time', async () => {
   const backend = new Backend()
-  const { server, client, pass, clock } = await backend.connected()
+  const { server, pass } = await backend.connected()
   expect(server.all('hello')).toMatchObject([{ token: backend.tokens[0] }])
-  await pass(79_000)
-  expect(server.all('token')).toEqual([])
-  await pass(2000)
+  await pass(600_000)
+  expect([backend.calls, server.all('token')]).toEqual([1, []])
+  server.requestToken()
+  await pass(1)
   expect(server.all('token')).toEqual([{ t: 'token', token: backend.tokens[1] }])
-  await pass(80_000)
-  expect(server.all('token')).toHaveLength(2)
-  client.close()
-  expect(clock.pending).toBe(0)
 })
 
 test('a token given with getToken is used first', async () => {
   const backend = new Backend()
   const { server, pass, options } = play({ getToken: backend.getToken }, backend.clock)
-  server.tokenSeconds = 10
   await connect('ws://roomful.test', options)
   expect(backend.tokens).toEqual([])
-  await pass(8100)
+  server.requestToken()
+  await pass(1)
   expect(server.all('token')).toEqual([{ t: 'token', token: backend.tokens[0] }])
 })
 
-test('a failure of getToken is reported, and getToken is called again', async () => {
+test('a getToken of 8 s answers all requests that arrive until then with one token', async () => {
+  const backend = new Backend()
+  const { server, pass } = await backend.connected()
+  backend.delayMs = 8000
+  for (const pauseMs of [1000, 2000, 4000, 2000]) {
+    server.requestToken()
+    await pass(pauseMs)
+  }
+  expect([backend.calls, server.all('token')]).toEqual([2, [{ t: 'token', token: backend.tokens[1] }]])
+})
+
+test('a getToken of 8 s loses no session whose token has expired, although the server waits for 5 s only', async () => {
+  const backend = new Backend()
+  const { server, pass, client } = await backend.connected()
+  const seen = statuses(client)
+  backend.delayMs = 8000
+  server.onHello = () => {
+    server.welcome()
+    server.requestToken(5)
+  }
+  server.socket.end(1006)
+  await pass(300)
+  await pass(5000)
+  server.socket.end(4200)
+  await pass(4000)
+  expect(server.all('hello').map((hello) => 'resume' in hello)).toEqual([false, true, true])
+  expect(server.socket.said.filter(({ t }) => t === 'token')).toEqual([
+    { t: 'token', token: backend.tokens[1] },
+  ])
+  expect([backend.calls, client.status, seen.at(-1)]).toEqual([2, 'online', 'online'])
+})
+
+test('a request on the first socket of a move is answered on the second, once for both', async () => {
+  const backend = new Backend()
+  const { server, pass } = await backend.connected()
+  backend.delayMs = 1000
+  const [first] = server.sockets
+  server.requestToken()
+  server.send({ t: 'move', in_ms: 0 })
+  await pass(100)
+  server.requestToken()
+  await pass(2000)
+  const tokens = server.sockets.map(({ said }) => said.filter(({ t }) => t === 'token').length)
+  expect([server.sockets[0] === first, tokens]).toEqual([true, [0, 1]])
+})
+
+test('a failure of getToken is reported, and the next request calls it again', async () => {
   const backend = new Backend()
   const { server, pass, errors, client } = await backend.connected()
   backend.down = true
-  await pass(82_000)
-  expect(errors[0]).toEqual(code('token_unavailable'))
-  expect(client.stats.errors).toBe(errors.length)
+  server.requestToken()
+  await pass(1)
+  expect(errors).toEqual([code('token_unavailable')])
+  expect(client.stats.errors).toBe(1)
   backend.down = false
-  await pass(10_000)
+  server.requestToken()
+  await pass(1)
   expect(server.all('token')).toHaveLength(1)
 })
 
-test('a refused new token is reported and replaced', async () => {
+test('a refused fresh token is reported, and the next request gets another one', async () => {
   const backend = new Backend()
   const { server, pass, errors } = await backend.connected()
-  await pass(81_000)
+  server.requestToken()
+  await pass(1)
   server.refuse('invalid_token')
-  await pass(2000)
+  server.requestToken()
+  await pass(1)
   expect(errors).toEqual([code('invalid_token')])
   expect(server.all('token').map(({ token }) => token)).toEqual(backend.tokens.slice(1))
   expect(backend.tokens).toHaveLength(3)
 })
 
-test('a resume after the token has expired sends a new one', async () => {
-  const backend = new Backend()
-  const { server, pass } = await backend.connected()
-  server.tokenSeconds = 0
-  server.socket.end(1006)
-  await pass(300)
-  // Immediately: the server waits only as long as for a hello.
-  expect(server.heard.slice(-3)).toMatchObject([
-    { t: 'hello', resume: {} },
-    { t: 'ping' },
-    { t: 'token', token: backend.tokens[1] },
-  ])
-})
-
-test('a backend that issues expired tokens is asked fewer than 10 times in 10 s', async () => {
-  const backend = new Backend()
-  const { server, pass } = await backend.connected()
-  server.tokenSeconds = 0
-  server.socket.end(1006)
-  await pass(10_000)
-  expect(server.all('token').length).toBeLessThan(10)
+test('a client without getToken ignores a request', async () => {
+  const { client, server, pass, errors } = await online()
+  server.requestToken()
+  await pass(1)
+  expect([server.all('token'), errors, client.status]).toEqual([[], [], 'online'])
 })
 
 test('without getToken, an expired token closes the client', async () => {
@@ -132,7 +167,7 @@ test('without getToken, a lost session is replaced with the same token, and the 
   expect(seen.at(-1)).toEqual(['closed', 'token_expired'])
 })
 
-test('a getToken that does not answer is called again', async () => {
+test('a getToken that does not answer is called again after 10 s', async () => {
   const scene = play()
   const { token: _, ...options } = scene.options
   let asked = 0
@@ -145,11 +180,15 @@ test('a getToken that does not answer is called again', async () => {
     return asked === 2 ? late : 'v4.public.unreadable'
   }
   const client = await connect('ws://roomful.test', { ...options, getToken })
-  scene.server.socket.end(4200)
-  await scene.pass(12_000)
-  expect(asked).toBe(3)
+  scene.server.requestToken()
+  await scene.pass(9000)
+  scene.server.requestToken()
+  await scene.pass(2000)
+  expect(asked).toBe(2)
+  scene.server.requestToken()
+  await scene.pass(1000)
+  expect([asked, scene.server.all('token')]).toEqual([3, [{ t: 'token', token: 'v4.public.unreadable' }]])
   answerAtLast('v4.public.late')
   await scene.pass(1000)
-  expect(scene.server.sockets).toHaveLength(2)
   expect(client.status).toBe('online')
 })

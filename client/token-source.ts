@@ -1,17 +1,11 @@
-import { Backoff } from '../shared/backoff.ts'
 import type { Clock } from '../shared/clock.ts'
 import type { JsonObject } from '../shared/json.ts'
-import type { Random } from '../shared/random.ts'
 import { RoomfulError } from './errors.ts'
 import { lanSecret } from './lan.ts'
 import type { Report } from './listeners.ts'
 
-/** Fraction of a token's remaining lifetime after which the client fetches the next. */
-const RENEW_AT = 0.8
-/** Minimum interval between two fetches, also for tokens with a shorter lifetime. */
-const MIN_SECONDS = 2
-const RETRY_BASE_MS = 1000
-const RETRY_MAX_MS = 30_000
+/** Time after which a `getToken` without an answer is called again, if the server still needs a token. */
+const PATIENCE_MS = 10_000
 
 /** Tokens from the game's backend. */
 interface BackendTokens {
@@ -39,30 +33,31 @@ export interface DevTokens {
 /** Options for the client's tokens. */
 export type TokenOptions = BackendTokens | DevTokens
 
-/** The client's token. While the client is connected, it is replaced before it expires. */
+/** The client's tokens. While the client is connected, the server requests a fresh one before the current one expires. */
 export class TokenSource {
   readonly #projectId: string | undefined
   readonly #getToken: TokenOptions['getToken']
   readonly #clock: Clock
   readonly #report: Report
-  readonly #backoff: Backoff
   #token: string | undefined
   #used = false
+  /** Until then, a pending `getToken` answers all requests of the server (monotonic clock). */
+  #pendingUntil = 0
+  /** Fresh token that waits for a connection. */
+  #fresh: string | undefined
   #send: ((token: string) => void) | undefined
-  #cancel = () => {}
 
   /** `url`: address of the node, which also issues the tokens of the option `dev`. */
   constructor(
     url: string,
     { projectId, token, getToken, dev }: TokenOptions,
-    parts: { clock: Clock; random: Random; report: Report },
+    parts: { clock: Clock; report: Report },
   ) {
     this.#projectId = projectId
     this.#token = token
     this.#getToken = dev === undefined ? getToken : () => this.#devToken(url, dev)
     this.#clock = parts.clock
     this.#report = parts.report
-    this.#backoff = new Backoff(parts.random, RETRY_BASE_MS, RETRY_MAX_MS)
   }
 
   /** Project of the current token. Empty if neither the options nor the token name one. */
@@ -88,31 +83,36 @@ export class TokenSource {
     throw unavailable('connect needs token, getToken or dev.')
   }
 
-  /** The client is connected. Passes each fetched token to `send`. */
+  /** The client is connected: `send` gets the fresh tokens that the server has requested, also on an earlier connection. */
   start(send: (token: string) => void): void {
-    this.#backoff.reset()
     this.#send = send
-  }
-
-  /** Schedules the fetch of the next token. The current one is valid for `seconds`. */
-  renewBefore(seconds: number): void {
-    if (this.#getToken) this.#renewIn(seconds * 1000 * RENEW_AT)
-  }
-
-  /** The server has accepted the sent token, which is valid for `seconds`. */
-  accepted(seconds: number): void {
-    this.renewBefore(Math.max(MIN_SECONDS, seconds))
+    this.#deliver()
   }
 
   /** The connection has ended. */
   stop(): void {
-    this.#cancel()
     this.#send = undefined
   }
 
-  /** The server has refused the sent token. Fetches another one after a delay. */
-  refused(): void {
-    if (this.#send) this.#renewIn(this.#backoff.next())
+  /** The server requests a fresh token. One token answers all requests that arrive while it is fetched. */
+  async requested(): Promise<void> {
+    const now = this.#clock.monotonic()
+    if (!this.#getToken || now < this.#pendingUntil) return
+    this.#pendingUntil = now + PATIENCE_MS
+    try {
+      this.#fresh = await this.fetch()
+      this.#deliver()
+    } catch (error) {
+      // The server asks again.
+      this.#report(error)
+    }
+    this.#pendingUntil = 0
+  }
+
+  #deliver(): void {
+    if (!this.#send || this.#fresh === undefined) return
+    this.#send(this.#fresh)
+    this.#fresh = undefined
   }
 
   /** Returns the token that the option `name` gives. Throws a RoomfulError. */
@@ -145,23 +145,6 @@ export class TokenSource {
     // A wrong name, or a wrong secret of `--lan`. Another attempt would fail, too.
     if (response.status < 500) throw unavailable(detail)
     throw new Error(detail)
-  }
-
-  #renewIn(delayMs: number): void {
-    this.#cancel()
-    this.#cancel = this.#clock.schedule(delayMs, () => void this.#renew())
-  }
-
-  async #renew(): Promise<void> {
-    const send = this.#send
-    try {
-      const token = await this.fetch()
-      if (this.#send === send) send?.(token)
-    } catch (error) {
-      if (this.#send !== send) return
-      this.#report(error)
-      this.#renewIn(this.#backoff.next())
-    }
   }
 }
 

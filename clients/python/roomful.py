@@ -126,8 +126,8 @@ LISTS = """0 hello project_id start features; 34 spectators : count;
 1 join request_id room_type options rejoin create watch; 2 leave request_id room_id;
 3 message room_id type data ref settled; 4 state.resync room_id reason;
 5 ping at; 6 token token; 8 goodbye; 16 welcome session_id resume_token resumed resume_ttl_seconds
-heartbeat_seconds token_seconds node_id server_time limits; 17 joined request_id room_id member_id;
-18 token token_seconds; 19 state.snapshot : epoch seq checksum keys state members;
+heartbeat_seconds node_id server_time limits; 17 joined request_id room_id member_id;
+18 token within_seconds; 19 state.snapshot : epoch seq checksum keys state members;
 20 state.resync : epoch seq checksum keys state members; 24 reply : ref data; 25 ack : ref;
 21 state.patch : epoch seq checksum keys change; 22 event : epoch seq name data; 27 move in_ms url;
 23 member : epoch seq member_id sub status reason spectator; 29 room room_id;
@@ -450,6 +450,7 @@ class Client:
         self._open_socket, self._random = open_socket, random
         self._hello = {"t": "hello", "project_id": project_id, "features": ["layers"]}
         self.connection, self._session = None, {}
+        self._token = self._renewal = None
         self._now, self._budget, self._paid_at = asyncio.get_running_loop().time, inf, 0
         self._main = asyncio.create_task(self._run())
 
@@ -474,6 +475,8 @@ class Client:
 
     def _end(self, why):
         self.status = "closed"
+        if self._renewal:
+            self._renewal.cancel()
         for room in list(self.rooms):
             room.lose(why)
 
@@ -536,9 +539,8 @@ class Client:
                 return
         if t == "welcome":
             self._continue(connection, message)
-        elif t == "token" or message.get("code") == "invalid_token":
-            delay = message["token_seconds"] * 0.8 if t == "token" else 1
-            connection.tasks.create_task(self._renew(connection, delay))
+        elif t == "token":
+            self._renewal = self._renewal or asyncio.create_task(self._renew())
         elif t == "move":
             self._latest_move = message
             connection.tasks.create_task(self._move(message, message.get("url") or self._url))
@@ -556,7 +558,7 @@ class Client:
         self.budget()  # Begins to count.
         self.status = "connected"
         self._beat(connection, heartbeat)
-        connection.tasks.create_task(self._renew(connection, welcome["token_seconds"] * 0.8))
+        self._send_token()
         for room in self.rooms:
             room.send_again()
 
@@ -565,14 +567,19 @@ class Client:
             self.send({"t": "ping", "at": 0})
             asyncio.get_running_loop().call_later(seconds, self._beat, connection, seconds)
 
-    async def _renew(self, connection, delay):
-        """Sends a fresh token after `delay` seconds. After a failure, tries again (R24)."""
-        await asyncio.sleep(delay)
+    async def _renew(self):
+        """Fetches a fresh token, which answers all questions that arrive until then (R24)."""
         try:
-            self.send({"t": "token", "token": await self._get_token()})
-        except Exception as error:
+            self._token = await self._get_token()
+        except Exception as error:  # The server asks again.
             log.warning("token failed: %r", error)
-            connection.tasks.create_task(self._renew(connection, 1))
+        self._renewal = None
+        self._send_token()
+
+    def _send_token(self):
+        """Sends the fresh token, if there is one and a connection."""
+        if self._token and self.send({"t": "token", "token": self._token}):
+            self._token = None
 
     async def _move(self, move, url):
         """Resumes on a second connection, while the first goes on (R43, R44)."""

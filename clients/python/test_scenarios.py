@@ -30,7 +30,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 class Runner:
     def __init__(self, test, codec):
         self.test, self.codec, self.loop = test, codec, asyncio.get_running_loop()
-        self.sockets, self.tokens, self.client = [], 0, None
+        self.sockets, self.tokens, self.token_delay, self.client = [], 0, 0, None
         self.rooms, self.outcomes, self.events, self.seats, self.waited = {}, {}, {}, {}, 0
 
     async def pass_time(self, seconds=0):
@@ -49,7 +49,9 @@ class Runner:
 
     async def get_token(self):
         self.tokens += 1
-        return f"token-{self.tokens}"
+        token = f"token-{self.tokens}"
+        await asyncio.sleep(self.token_delay)
+        return token
 
     async def until(self, condition):
         """Advances the clock until the condition holds, for at most 15 seconds."""
@@ -75,6 +77,9 @@ class Runner:
 
     def call(self, step):
         call, room = step["do"], self.rooms.get(step.get("room_id"))
+        if call == "token_delay":
+            self.token_delay = step["ms"] / 1000
+            return
         if call == "connect":
             outcome = self.connect(step.get("address", FILE["client"]["address"]))
         elif call == "goodbye":

@@ -93,6 +93,7 @@ export class ClientProtocol implements ConnectionListener {
   #behind = false
   /** Resolves when the `hello` or the fresh token that is being checked is answered. Undefined: none is being checked. */
   #checking: Promise<void> | undefined
+  #isRenewing = false
 
   /** The socket counts as `pending` until it has a session. */
   constructor(context: ClientProtocolContext, ws: ServerSocket, codec: Codec, pending: PendingConnection) {
@@ -246,8 +247,10 @@ export class ClientProtocol implements ConnectionListener {
     const { edge, clock } = this.#context
     if (request.t === 'goodbye') this.#end(session)
     // A second token waits until the first is checked, so that the last token sent is the one in force.
-    else if (request.t === 'token') this.#check(this.#renew(session, request.token))
-    else if (request.t === 'join') this.#join(session, request, isBlocked)
+    else if (request.t === 'token') {
+      session.token.fresh = request.token
+      this.#check(this.#renew(session))
+    } else if (request.t === 'join') this.#join(session, request, isBlocked)
     else if (request.t === 'rooms' || request.t === 'find' || request.t === 'rooms.end')
       this.#finder.handle(session, request)
     else if (request.t === 'ping')
@@ -443,7 +446,6 @@ export class ClientProtocol implements ConnectionListener {
       resumed,
       resume_ttl_seconds: options.sessionResumeTtl,
       heartbeat_seconds: options.heartbeatSeconds,
-      token_seconds: session.tokenSeconds,
       node_id: nodeName(nodeId),
       server_time: timestamp(clock.now()),
       limits: options.limits,
@@ -451,11 +453,39 @@ export class ClientProtocol implements ConnectionListener {
     outbox.open(frame(welcome, codec.binary))
     this.#count(resumed ? 'resumed' : 'welcome')
     log.debug({ session_id: session.sessionId, resumed }, 'session connected')
+    this.#requestToken(session)
     if (resumed) this.#resumeRooms(session, positions)
   }
 
-  async #renew(session: Session, token: string): Promise<void> {
-    const claims = await this.#context.tokens.check(session.projectId, token)
+  /** To be called once a second. */
+  sweep(): void {
+    this.connection.beat(this.#context.options.heartbeatSeconds)
+    const session = this.#session
+    if (!session || session.connection !== this.connection) return
+    const { token } = session
+    if (token.overdue)
+      this.connection.close('token_expired', 'the token has expired, and no fresh one has arrived')
+    else if (token.fresh === undefined) this.#requestToken(session)
+    else if (!this.#checking && !this.#isRenewing)
+      this.#renew(session).catch((error: unknown) => this.failed(error))
+  }
+
+  /** Asks the client for a fresh token, if it is time. */
+  #requestToken({ token }: Session): void {
+    const within = token.request()
+    if (within !== undefined) this.connection.send({ t: 'token', within_seconds: within })
+  }
+
+  /** Checks the fresh token of a session. If that is not possible at the moment, `sweep` repeats it. */
+  async #renew(session: Session): Promise<void> {
+    const token = session.token.fresh!
+    this.#isRenewing = true
+    const claims = await this.#context.tokens.check(session.projectId, token).finally(() => {
+      this.#isRenewing = false
+    })
+    // The client may have sent another token until now.
+    if (session.token.fresh !== token || ('close' in claims && claims.close === 'overloaded')) return
+    session.token.fresh = undefined
     const refuse = (reason: string): void => this.connection.sendError('invalid_token', reason)
     if ('close' in claims) return refuse(claims.reason)
     if ((claims.sub ?? null) !== session.sub) return refuse('the token is for another sub')
@@ -470,7 +500,6 @@ export class ClientProtocol implements ConnectionListener {
       if (JSON.stringify(claims.rooms) !== rooms) this.#finder.renewed(session)
       if (JSON.stringify(session.data) !== before) this.#context.edge.renew(session)
       this.#context.sessions.saveLater(session)
-      this.connection.send({ t: 'token', token_seconds: session.tokenSeconds })
     }
   }
 

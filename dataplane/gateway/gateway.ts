@@ -287,11 +287,7 @@ export class Gateway {
 
   /** Checks once a second everything with a deadline in seconds. This is cheaper than a timer for each. */
   #sweep(): void {
-    const { heartbeatSeconds } = this.#context.options
-    for (const { connection } of this.#clients) connection.beat(heartbeatSeconds)
-    for (const session of this.#sessions)
-      if (session.connection && session.overdue)
-        session.connection.close('token_expired', 'the token has expired, and no fresh one has arrived')
+    for (const client of this.#clients) client.sweep()
     this.#sessions.sweep()
     this.edge.sweep()
     this.#clientContext.finding.sweep()

@@ -199,12 +199,12 @@ export class Handshake {
     )
     if (!taken || 'close' in taken) return taken
     const { session } = taken
-    if (session.expiredMs > options.sessionResumeTtl * 1000) {
+    if (session.token.expiredMs > options.sessionResumeTtl * 1000) {
       this.#sessions.end(session, 'session_ended')
       return { close: 'resume_failed', reason: 'the token expired too long ago: start a new session' }
     }
     session.connect(connection)
-    if (session.expiredMs >= 0) session.allowFreshToken(options.handshakeMs)
+    if (session.token.expiredMs >= 0) session.token.extend(options.handshakeMs)
     return this.#admit(connection, { ...taken, traceBefore: taken.record.trace, positions: rooms })
   }
 
@@ -283,7 +283,8 @@ export class Handshake {
       const sessionId = newSessionId(random, set)
       const place = set === undefined ? undefined : { set, came_at: clock.now() }
       const budget = budgets.ofSession(claims, sessionId)
-      const session = new Session(clock, { sessionId, claims, right, budget, place, from: connection.from })
+      const start = { sessionId, claims, right, budget, place, from: connection.from }
+      const session = new Session(this.#context, start)
       session.connect(connection)
       if (!(await this.#sessions.open(session, max ?? 0))) return undefined
       arrived()
@@ -487,14 +488,14 @@ export class Handshake {
     { record, version, fromNode, pace }: TakenSession,
     { claimant, ended = false }: { readonly claimant?: Claimant; readonly ended?: boolean } = {},
   ): Session {
-    const { nodeId, clock, metrics, budgets, cluster } = this.#context
+    const { nodeId, metrics, budgets, cluster } = this.#context
     const { session_id: sessionId, claims, right, place, seats, rerouting } = record
     const here = this.#sessions.find(sessionId)
     if (here) this.#sessions.drop(here)
     if (fromNode !== nodeId) cluster.notifyTaken(fromNode, sessionId, ended)
     const budget = here?.budget ?? budgets.ofSession(claims, sessionId, pace)
     const session = new Session(
-      clock,
+      this.#context,
       { sessionId, claims, right, budget, place, from: claimant?.connection.from },
       record.ended,
       here?.codes,

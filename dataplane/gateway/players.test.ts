@@ -274,8 +274,7 @@ describe('The data of a player', () => {
     await test.decide({ data: { name: 'Lady' } })
     expect(await set).toMatchObject({ room: { key: 'one' }, data: { name: 'Lady' } })
     // A fresh token changes nothing.
-    client.send({ t: 'token', token: await test.token({ data: { name: 'Byron' } }) })
-    await client.next('token')
+    await test.renew(client, await test.token({ data: { name: 'Byron' } }))
     client.send({ t: 'join', request_id: 2, room_type: 'arena', options: { key: 'two' } })
     await client.next('joined')
     expect(test.owner.of('join').at(-1)).toMatchObject({ data: { name: 'Lady' } })

@@ -1,7 +1,9 @@
 import { Registry } from 'prom-client'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
+import { timestamp } from '../../shared/clock.ts'
 import { registerMetrics } from '../../shared/metrics.ts'
 import { FakeClock } from '../../test/kit/fake-clock.ts'
+import { SeededRandom } from '../../test/kit/seeded-random.ts'
 import { expectClose, type TestClient, TestGateway } from '../../test/support/gateway/test-gateway.ts'
 import { roomAddress } from '../traffic.ts'
 import { PlayerBudgets } from './budget.ts'
@@ -9,6 +11,7 @@ import { gatewayOptions } from './context.ts'
 import { GATEWAY_METRICS } from './metrics.ts'
 import { Session } from './session.ts'
 import { decodeSession, encodeSession, type SessionRecord } from './session-store.ts'
+import { TokenLife } from './token-life.ts'
 
 describe('A session', () => {
   let test: TestGateway
@@ -17,21 +20,93 @@ describe('A session', () => {
   })
   afterEach(() => test.close())
 
-  /** Sends a fresh token. Resolves with its remaining seconds by the server’s answer. */
-  async function renew(client: TestClient, token: string): Promise<number> {
-    client.send({ t: 'token', token })
-    return (await client.next('token')).token_seconds
+  const requests = ({ received }: TestClient) =>
+    received.flatMap((message) => (message.t === 'token' ? message.within_seconds : []))
+
+  /** Advances the clock second by second. */
+  async function pass(seconds: number, client: TestClient): Promise<void> {
+    for (let second = 0; second < seconds; second++) {
+      test.clock.advance(1000)
+      await client.roundTrip()
+    }
   }
 
   describe('a fresh token', () => {
-    it('keeps the connection until it has expired too', async () => {
-      const { client, welcome } = await test.hello(await test.token({}, 15_000))
-      expect(welcome.token_seconds).toBe(15)
-      expect(await renew(client, await test.token({}, 30_500))).toBe(30)
-      test.clock.advance(16_000)
-      await client.roundTrip()
-      test.clock.advance(15_000)
+    it('is requested before the token expires, and keeps the connection until it has expired too', async () => {
+      const { client } = await test.hello(await test.token({}, 20_000))
+      await pass(13, client)
+      expect(requests(client)).toEqual([])
+      await pass(4, client)
+      const [within] = requests(client)
+      expect(within).toBeGreaterThanOrEqual(5)
+      await test.renew(client, await test.token({}, 60_000))
+      const before = requests(client).length
+      await pass(40, client)
+      expect(requests(client)).toHaveLength(before)
+      await pass(18, client)
+      expect(requests(client).length).toBeGreaterThan(before)
+      test.clock.advance(4000)
       await expectClose(client, 'token_expired', /expired/)
+    })
+
+    it('may come from a page that slept through two requests', async () => {
+      const { client } = await test.hello(await test.token({}, 60_000))
+      while (requests(client).length < 2) await pass(1, client)
+      await test.renew(client, await test.token())
+      await pass(30, client)
+      expect(requests(client)).toHaveLength(2)
+    })
+
+    it('that is not accepted is followed by another request, and the token in force ends as before', async () => {
+      const { client } = await test.hello(await test.token({}, 30_000))
+      while (requests(client).length < 1) await pass(1, client)
+      client.send({ t: 'token', token: 'rubbish' })
+      expect(await client.next('error')).toMatchObject({ code: 'invalid_token', retryable: false })
+      while (requests(client).length < 3) await pass(1, client)
+      test.clock.advance(8000)
+      await expectClose(client, 'token_expired', /expired/)
+    })
+
+    it('that cannot be checked is checked each second, and the session stays past the end of its token', async () => {
+      const { client } = await test.join('one', await test.token({}, 30_000))
+      test.control.down = true
+      client.send({ t: 'token', token: await test.token({ key_id: 'key_b' }) })
+      await pass(240, client)
+      expect([requests(client), client.received.filter(({ t }) => t === 'error')]).toEqual([[], []])
+      test.control.down = false
+      const keys = () => [...test.gateway.describeSessions().items].map(({ key_id: keyId }) => keyId)
+      await expect
+        .poll(() => {
+          test.clock.advance(1000)
+          return keys()
+        })
+        .toEqual(['key_b'])
+    })
+
+    it('that cannot be checked keeps no session for more than 5 minutes', async () => {
+      const { client } = await test.hello(await test.token({}, 30_000))
+      test.control.down = true
+      client.send({ t: 'token', token: await test.token({ key_id: 'key_b' }, 600_000) })
+      await pass(329, client)
+      test.clock.advance(1000)
+      await expectClose(client, 'token_expired', /expired/)
+    })
+
+    it('is requested directly after welcome if the token of a resumed session has expired, and has 5 s', async () => {
+      const { client, welcome, snapshot } = await test.join('one', await test.token({}, 10_000))
+      await test.owner.lose(client)
+      test.clock.advance(12_000)
+      const again = await test.resume(welcome, [snapshot])
+      const next = await again.next('welcome')
+      await again.roundTrip()
+      expect(again.received[1]).toEqual({ t: 'token', within_seconds: 5 })
+      test.clock.advance(4000)
+      await again.roundTrip()
+      test.clock.advance(1000)
+      await expectClose(again, 'token_expired', /expired/)
+      const last = await test.resume(next, [snapshot])
+      await test.renew(last, await test.token())
+      await pass(10, last)
     })
 
     it('behind a resume allows the join behind it, and the last of several tokens is in force', async () => {
@@ -50,9 +125,9 @@ describe('A session', () => {
       const answers = again.received.map((message) =>
         message.t === 'joined' || message.t === 'error' ? [message.t, message.request_id] : [message.t],
       )
-      const order = answers.filter(([t]) => t === 'token' || t === 'joined' || t === 'error')
+      const order = answers.filter(([t]) => t === 'joined' || t === 'error')
       expect(order.map((answer) => answer.join(' '))).toEqual(
-        expect.arrayContaining(['token', 'joined 2', 'joined 3', 'error 4']),
+        expect.arrayContaining(['joined 2', 'joined 3', 'error 4']),
       )
       expect(order.filter(([t]) => t === 'error')).toHaveLength(1)
     })
@@ -73,7 +148,7 @@ describe('A session', () => {
 
     it('may have another key, on which the session then depends', async () => {
       const { client } = await test.hello()
-      await renew(client, await test.token({ key_id: 'key_b' }))
+      await test.renew(client, await test.token({ key_id: 'key_b' }))
       expect([...test.gateway.describeSessions().items]).toMatchObject([{ key_id: 'key_b' }])
       test.gateway.revokeKey('prj_one', 'key_a')
       await client.roundTrip()
@@ -279,16 +354,52 @@ describe('The record of a session', () => {
       traceparent: '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01',
       tracestate: 'a=b',
     }
-    const session = new Session(clock, {
-      sessionId,
-      claims: { ...claims, ...trace },
-      right,
-      budget,
-      place: undefined,
-      from: undefined,
-    })
+    const session = new Session(
+      { clock, random: new SeededRandom() },
+      {
+        sessionId,
+        claims: { ...claims, ...trace },
+        right,
+        budget,
+        place: undefined,
+        from: undefined,
+      },
+    )
     session.trace = trace
     expect(session.record('node_a')).toMatchObject({ claims, trace: trace.traceparent })
     expect(session.record('node_a').claims).toEqual(claims)
+  })
+})
+
+describe('TokenLife', () => {
+  const MINUTE = 60_000
+
+  /** Seconds from the start of a token to each of its first requests, if none is answered. */
+  function requestsOf(lifeMs: number, number: number, random = new SeededRandom()): number[] {
+    const clock = new FakeClock()
+    const at = clock.now()
+    const claims = { issued_at: timestamp(at), expires_at: timestamp(at + lifeMs) }
+    const token = new TokenLife(clock, random, { project_id: 'prj_one', ...claims })
+    const seconds: number[] = []
+    for (; seconds.length < number && !token.overdue; clock.advance(1000))
+      if (token.request() !== undefined) seconds.push((clock.now() - at) / 1000)
+    return seconds
+  }
+
+  it('requests a token at 80 % of its life, give or take 5 % at random, and at least 5 s before its end', () => {
+    const random = new SeededRandom()
+    const first = (lifeMs: number) => Array.from({ length: 200 }, () => requestsOf(lifeMs, 1, random)[0]!)
+    const hour = first(60 * MINUTE)
+    expect(Math.min(...hour)).toBeGreaterThanOrEqual(45 * 60)
+    expect(Math.max(...hour)).toBeLessThanOrEqual(51 * 60 + 1)
+    expect(Math.max(...hour) - Math.min(...hour)).toBeGreaterThan(5 * 60)
+    for (const at of first(10_000)) expect(at).toBeLessThanOrEqual(5)
+    expect(first(1000)).toEqual(Array(200).fill(0))
+  })
+
+  it('repeats a request after 1, 2, 4 … 30 s', () => {
+    const seconds = requestsOf(60 * MINUTE, 9)
+    const pauses = seconds.slice(1).map((at, i) => at - seconds[i]!)
+    expect(pauses).toEqual([1, 2, 4, 8, 16, 30, 30, 30])
   })
 })

@@ -1,5 +1,6 @@
 import type { Clock } from '../../shared/clock.ts'
 import type { JsonObject } from '../../shared/json.ts'
+import type { Random } from '../../shared/random.ts'
 import { covers, type TokenClaims } from '../../shared/tokens.ts'
 import type { TraceContext } from '../../shared/tracing/tracer.ts'
 import { playerOf, type Sender } from '../traffic.ts'
@@ -12,6 +13,7 @@ import type { Rejection } from './refusals.ts'
 import type { ResumeRight } from './resume-token.ts'
 import type { QuotaPlace, Rerouting, SessionRecord } from './session-store.ts'
 import type { SubscribedSession, Subscription } from './subscription.ts'
+import { TokenLife } from './token-life.ts'
 
 /** A session at the time of its handshake. */
 interface SessionStart {
@@ -50,17 +52,17 @@ export class Session implements SubscribedSession {
   known: Player | undefined
   /** The span of the handshake that brought the session here: parent of the client's requests. */
   trace: TraceContext | undefined
+  /** Life of its token. */
+  readonly token: TokenLife
   readonly #clock: Clock
   #right: ResumeRight
   #claims: TokenClaims
-  #expiresAt: number
-  #tokenDue: number | undefined
   #connection: Connection | undefined
   #connectedAt: number
   #detachedAt: number
 
   constructor(
-    clock: Clock,
+    { clock, random }: { readonly clock: Clock; readonly random: Random },
     { sessionId, claims, right, budget, place, from }: SessionStart,
     ended: readonly EndedSeat[] = [],
     codes = new Map<string, string>(),
@@ -75,7 +77,7 @@ export class Session implements SubscribedSession {
     this.guests = claims.sub === undefined && from ? clientsOf(claims, from) : undefined
     this.#clock = clock
     this.#claims = claims
-    this.#expiresAt = Date.parse(claims.expires_at)
+    this.token = new TokenLife(clock, random, claims)
     this.#connectedAt = clock.now()
     this.#detachedAt = clock.monotonic()
     this.ended = new EndedSeats(ended)
@@ -154,7 +156,6 @@ export class Session implements SubscribedSession {
 
   disconnect(): void {
     this.#connection = undefined
-    this.#tokenDue = undefined
     this.#detachedAt = this.#clock.monotonic()
   }
 
@@ -165,29 +166,7 @@ export class Session implements SubscribedSession {
 
   renew(claims: TokenClaims): void {
     this.#claims = claims
-    this.#expiresAt = Date.parse(claims.expires_at)
-    this.#tokenDue = undefined
-  }
-
-  /** Time since the token expired, in milliseconds; 0 or less: it is valid. */
-  get expiredMs(): number {
-    return this.#clock.now() - this.#expiresAt
-  }
-
-  /** Remaining validity of the token in whole seconds. */
-  get tokenSeconds(): number {
-    return Math.max(0, Math.floor(-this.expiredMs / 1000))
-  }
-
-  /** Keeps a session with an expired token for `ms`, so that its client can send a fresh one. */
-  allowFreshToken(ms: number): void {
-    this.#tokenDue = this.#clock.monotonic() + ms
-  }
-
-  /** True if the token has expired and the time for a fresh one has passed. */
-  get overdue(): boolean {
-    if (this.expiredMs < 0) return false
-    return this.#tokenDue === undefined || this.#clock.monotonic() >= this.#tokenDue
+    this.token.renew(claims)
   }
 
   /** The record with which another node can continue the session. Its `node_id` is this node. */

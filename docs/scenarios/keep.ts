@@ -139,43 +139,46 @@ level.add(
   },
 )
 
-level.first('R24', 'a fresh token before token_seconds are over', (s) => {
-  s.do('connect')
-    .open({ url: ADDRESS })
-    .client({ t: 'hello', token: 'token-1' })
-    .welcome({ token_seconds: 10 })
-  s.wait(10_000).client({ t: 'token', token: 'token-2' })
-  s.server({ t: 'token', token_seconds: 10 }).wait(10_000).client({ t: 'token', token: 'token-3' })
-  s.expect({ status: 'online' })
+const ask = (within_seconds: number) => ({ t: 'token', within_seconds }) as const
+
+level.add('R24', 'the server asks for a fresh token', (s) => {
+  s.server(ask(720)).client({ t: 'token', token: 'token-2' })
+  s.wait(15_000).expect({ status: 'online' }).client(null)
 })
 
-level.first('R24', 'a fresh token that is refused is followed by another one', (s) => {
-  s.do('connect')
-    .open({ url: ADDRESS })
-    .client({ t: 'hello', token: 'token-1' })
-    .welcome({ token_seconds: 10 })
-  s.wait(9000).client({ t: 'token', token: 'token-2' })
-  s.error('invalid_token', {}).wait(2000).client({ t: 'token', token: 'token-3' })
-  s.server({ t: 'token', token_seconds: 3600 }).expect({ status: 'online' })
+level.add('R24', 'one token answers all questions that arrive before it', (s) => {
+  s.do('token_delay', { ms: 8000 }).server(ask(20)).wait(1000)
+  s.server(ask(19)).wait(2000).server(ask(17)).client({ t: 'token', token: 'token-2' })
+  s.wait(9000).client(null)
 })
 
-level.add('R24', '4200: the client resumes and sends a fresh token', (s, room) => {
-  s.lose(4200, { resume_token: 'resume-1', rooms: [at(room)] }).welcome({ resumed: true, token_seconds: 0 })
-  s.client({ t: 'token', token: 'token-2' }).server({ t: 'token', token_seconds: 3600 })
+level.add('R24', 'a fresh token that is refused is followed by another one after the next question', (s) => {
+  s.server(ask(20)).client({ t: 'token', token: 'token-2' })
+  s.error('invalid_token', {}).wait(500).server(ask(19)).client({ t: 'token', token: 'token-3' })
   s.expect({ status: 'online' }).client(null)
 })
 
-level.add('R24', 'an unknown code of 42xx has the same effect', (s, room) => {
-  s.lose(4299, { resume_token: 'resume-1', rooms: [at(room)] }).welcome({ resumed: true, token_seconds: 0 })
-  s.client({ t: 'token', token: 'token-2' }).server({ t: 'token', token_seconds: 3600 }).client(null)
+for (const code of [4200, 4299])
+  level.add('R24', `${code}: the client resumes, and the server asks for a token`, (s, room) => {
+    s.lose(code, { resume_token: 'resume-1', rooms: [at(room)] }).welcome({ resumed: true })
+    s.server(ask(5)).client({ t: 'token', token: 'token-2' })
+    s.expect({ status: 'online' }).client(null)
+  })
+
+level.add('R24', 'a token that takes longer than the server waits does not end the session', (s, room) => {
+  s.do('token_delay', { ms: 8000 }).server(ask(5)).wait(5000)
+  s.lose(4200, { resume_token: 'resume-1', rooms: [at(room)] }).welcome({ resumed: true })
+  s.server(ask(5)).client({ t: 'token', token: 'token-2' })
+  s.wait(9000).client(null)
 })
 
-level.add('R24', 'token_seconds 0 after a resume: the client sends a fresh token', (s, room) => {
-  s.lose(1006, { rooms: [at(room)] }).welcome({ resumed: true, token_seconds: 0 })
-  s.wait(4000)
-    .client({ t: 'token', token: 'token-2' })
-    .server({ t: 'token', token_seconds: 3600 })
+level.add('R24', 'a token that arrives between two connections is sent on the next one', (s, room) => {
+  s.do('token_delay', { ms: 1000 }).server(ask(20))
+  s.lose(1006, { rooms: [at(room)] })
+    .wait(2000)
     .client(null)
+  s.welcome({ resumed: true }).client({ t: 'token', token: 'token-2' })
+  s.expect({ status: 'online' }).client(null)
 })
 
 level.add('R25', '43xx while online: a new session with a fresh token', (s) => {
@@ -438,6 +441,18 @@ moving.add(
     s.server(room.event('twice', 2, { seq: room.seq + 1 }), 1)
     s.expect({ events: [['late', 1]], status: 'online' })
     s.close(4005, 1).wait(1000).expect({ status: 'online', sockets: 2 }).client(null)
+  },
+)
+
+moving.add(
+  'R44',
+  'a question for a token on the first connection has its answer on the second',
+  (s, room) => {
+    s.do('token_delay', { ms: 1000 }).server(ask(20)).server({ t: 'move', in_ms: 0 }).open({ url: ADDRESS })
+    s.client({ t: 'hello', resume: { rooms: [at(room)] } })
+      .welcome({ resumed: true })
+      .server(ask(20))
+    s.client({ t: 'token', token: 'token-2' }).wait(2000).client(null).client(null, 1)
   },
 )
 

@@ -317,7 +317,7 @@ export class Script {
   }
 
   /** Returns a `welcome` for a new or resumed session. */
-  welcome({ resumed = false, token_seconds = 3600, limits = {} as Partial<Limits> } = {}): this {
+  welcome({ resumed = false, limits = {} as Partial<Limits> } = {}): this {
     this.#welcomes += 1
     return this.server({
       t: 'welcome',
@@ -326,7 +326,6 @@ export class Script {
       resumed,
       resume_ttl_seconds: 60,
       heartbeat_seconds: 10,
-      token_seconds,
       node_id: 'node-1',
       server_time: '2026-10-01T12:00:00.000Z',
       limits: { ...LIMITS, ...limits },

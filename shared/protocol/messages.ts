@@ -197,15 +197,13 @@ export const SERVER_MESSAGES = {
     resumed: FLAG,
     resume_ttl_seconds: NUMBER,
     heartbeat_seconds: NUMBER,
-    /** Remaining validity of the session's token in whole seconds. */
-    token_seconds: COUNT,
     node_id: text(),
     server_time: text(),
     limits: record(LIMIT_FIELDS),
   }),
   joined: message(17, { request_id: REF, room_id: text(), member_id: text(), code: optional(text()) }),
-  /** The server has accepted a new token. */
-  token: message(18, { token_seconds: COUNT }),
+  /** The server needs a fresh token. */
+  token: message(18, { within_seconds: COUNT }),
   event: message(22, { ...IN_ROOM, name: text(), data: VALUE }),
   /**
    * A change of the members. If a member left: `reason`. `seated`: a spectator has become a player. `unseated`: a player has become a

@@ -243,6 +243,20 @@ const PYTHON: readonly Row[] = [
     'if not self._answer.done():\n            self._client.send(self._request)',
     'if not self._answer.done():\n            self.request(self._request)',
   ],
+  ['Tokens', 'no answer', 'self._renewal = self._renewal or asyncio.create_task(self._renew())', 'pass'],
+  [
+    'Tokens',
+    'a token for each question',
+    'self._renewal = self._renewal or asyncio.create_task(self._renew())',
+    'self._renewal = asyncio.create_task(self._renew())',
+  ],
+  ['Tokens', 'the same token again', 'self._token = await self._get_token()', 'self._token = "token-2"'],
+  [
+    'Tokens',
+    'only on the connection of the question',
+    'self._send_token()\n        for room in self.rooms:',
+    'for room in self.rooms:',
+  ],
   ['Session over', 'resumes after 43xx', 'if code // 100 == 43:', 'if False:'],
   ['Session over', 'only 4300 ends the session', 'if code // 100 == 43:', 'if code == 4300:'],
   [

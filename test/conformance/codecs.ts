@@ -207,7 +207,6 @@ export const SHAPES: Readonly<Record<ServerName, { opcode: number; fields: reado
       both('resumed', flag),
       both('resume_ttl_seconds', count),
       both('heartbeat_seconds', number),
-      both('token_seconds', count),
       both('node_id', text),
       both('server_time', time),
       { name: 'limits', json: limits, msgpack: (value) => limits(named(value, LIMITS)) },
@@ -223,7 +222,7 @@ export const SHAPES: Readonly<Record<ServerName, { opcode: number; fields: reado
     ],
   },
   'state.snapshot': { opcode: 19, fields: [...stamp, members] },
-  token: { opcode: 18, fields: [both('token_seconds', count)] },
+  token: { opcode: 18, fields: [both('within_seconds', count)] },
   'state.resync': { opcode: 20, fields: [...stamp, members] },
   'state.patch': { opcode: 21, fields: stamp },
   event: {

@@ -135,14 +135,13 @@ interface ServerMessages {
     resumed: boolean
     resume_ttl_seconds: number
     heartbeat_seconds: number
-    token_seconds: number
     node_id: string
     server_time: string
     limits: Limits
   }
   joined: { request_id: number; room_id: string; member_id: string; code?: string }
   'state.snapshot': Stamp & { body: WireState; members: MemberInfo[] }
-  token: { token_seconds: number }
+  token: { within_seconds: number }
   'state.resync': Stamp & { body: WireState; members: MemberInfo[] }
   'state.patch': Stamp & { body: WirePatch }
   event: RoomFlush & { name: string; data: Json }

@@ -289,8 +289,7 @@ describe('A watch', () => {
     const { client } = await test.hello()
     watch(client, 1)
     for (let i = 0; i < 2; i++) {
-      client.send({ t: 'token', token: await test.token({ rooms: ['arena:one'] }) })
-      await client.next('token')
+      await test.renew(client, await test.token({ rooms: ['arena:one'] }))
     }
     await client.roundTrip()
     expect(lengths(client, 1)).toEqual([2, 1])

@@ -106,8 +106,7 @@ describe('The list of a watch', () => {
     lists.all = [sized(10)]
     const { client } = await test.hello()
     await watch(client)
-    client.send({ t: 'token', token: await test.token({ rooms: ['arena'] }) })
-    await client.next('token')
+    await test.renew(client, await test.token({ rooms: ['arena'] }))
     await client.roundTrip()
     expect(sizesOf(client)).toEqual([10])
     await change([client], 11)

@@ -57,9 +57,8 @@ export class Session {
     | { readonly code: 'goodbye'; readonly line: number }
     | { readonly code: number; readonly line: number }
     | undefined
-  /** Number of tokens that the client has sent, and of the server's messages with `token_seconds`. */
+  /** Number of tokens that the client has sent. */
   tokens_sent = 0
-  lifetimes_sent = 0
   /** Times of the resumes since the last welcome. */
   attempts: number[] = []
 

@@ -30,8 +30,8 @@ export interface JudgeOptions {
 const RESUME_LEVEL = 2
 /** Tolerance for a client's clock. */
 const CLOCK_MS = 100
-/** Time limit of a token after a welcome with `token_seconds` 0 (R24). */
-const TOKEN_DUE_MS = 5000
+/** A fresh token that is due in this time, seconds, is waited for at the end of a run. */
+const SOON_SECONDS = 5
 /** Number of connections of one session without a welcome, and time, which show that a client does not wait. */
 const RUSH = { connections: 10, within_ms: 2000 }
 
@@ -148,7 +148,7 @@ export class Judge {
         this.welcome(line, session, heard)
         break
       case 'token':
-        this.mustRenew(line, session, heard.token_seconds)
+        this.mustRenew(line, session, heard.within_seconds)
         break
       case 'joined':
         session.answer(heard.request_id, heard.room_id)
@@ -417,7 +417,6 @@ export class Judge {
     const noPing = `The client has sent no ping within ${seconds(patienceMs)} after welcome.`
     this.debts.owe(patienceMs, silent, () => this.mistake('Heartbeat', line, noPing))
     this.mustPing(line, session)
-    this.mustRenew(line, session, heard.token_seconds)
     if (!heard.resumed) return
     for (const seat of session.seats.values()) this.mustResend(line, seat)
     for (const [id, request] of session.requests) {
@@ -462,23 +461,19 @@ export class Judge {
     )
   }
 
-  /** Requires a fresh token within `validSeconds`. 0: within 5 s. */
-  private mustRenew(line: Line, session: Session, validSeconds: number): void {
-    session.lifetimes_sent += 1
-    const { lifetimes_sent: lifetimes, tokens_sent: sent } = session
-    const now = validSeconds === 0
+  /** Requires a fresh token within this time. */
+  private mustRenew(line: Line, session: Session, withinSeconds: number): void {
+    const { tokens_sent: sent } = session
     this.debts.owe(
-      now ? TOKEN_DUE_MS : validSeconds * 1000,
-      () => this.lives(line) && session.lifetimes_sent === lifetimes && session.tokens_sent === sent,
+      withinSeconds * 1000,
+      () => this.lives(line) && session.tokens_sent === sent,
       () =>
         this.mistake(
           'Tokens',
           line,
-          now
-            ? `The session needed a fresh token, and the client has sent none within ${seconds(TOKEN_DUE_MS)} after welcome.`
-            : `The token was valid for ${validSeconds} s, and the client has sent no fresh one before they were over.`,
+          `The server has asked for a fresh token, and the client has sent none within ${withinSeconds} s.`,
         ),
-      now,
+      withinSeconds <= SOON_SECONDS,
     )
   }
 

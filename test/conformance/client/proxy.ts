@@ -85,7 +85,7 @@ export class FaultProxy {
   private readonly due = new Set<FrameFault>()
   /** The next connection loses its welcome. */
   private cutsNextHello = false
-  /** The next welcome has 0 `token_seconds`. */
+  /** A request for a token follows the next welcome. */
   private expires = false
 
   private constructor(options: ProxyOptions) {
@@ -367,7 +367,7 @@ export class FaultProxy {
     })
     wire.cuts_at_hello = this.cutsNextHello
     this.cutsNextHello = false
-    if (this.expires) wire.token_seconds = 0
+    wire.requests_token = this.expires
     this.expires = false
     this.wires.set(wire, { at: performance.now(), node })
   }

@@ -47,10 +47,12 @@ const ADDRESSED: ReadonlySet<string> = new Set([
   'layer.state',
   'layer.patch',
 ])
-/** Opcodes of `move`, and of the frame that names the room of the following frames. */
+/** Opcodes of `move`, of `token`, and of the frame that names the room of the following frames. */
 const ROOM = 29
 const MOVE = 27
-const TOKEN_SECONDS_AT = 6
+const TOKEN = 18
+/** Time that a client has for a fresh token after it has resumed, seconds. */
+const WITHIN_SECONDS = 5
 /** All frames of one flush arrive within this time. */
 const FLUSH_MS = 100
 /** Time limit for the next patch, which shows a lost patch. In a quiet room there is none, and the proxy cuts the connection. */
@@ -63,8 +65,8 @@ export class Wire {
   readonly line: Line
   /** True: instead of the next `welcome`, the connection is cut. */
   cuts_at_hello = false
-  /** Value of `token_seconds` in the next `welcome`. */
-  token_seconds: number | undefined
+  /** True: a request for a token follows the next `welcome`. */
+  requests_token = false
   private readonly parts: WireParts
   private readonly down = new Way()
   private readonly up = new Way()
@@ -209,10 +211,11 @@ export class Wire {
         if (this.cuts_at_hello) {
           this.cuts_at_hello = false
           this.cut()
-        } else
-          this.deliver(
-            this.token_seconds === undefined ? frame : this.shortened(frame, message, this.token_seconds),
-          )
+          return
+        }
+        this.deliver(frame)
+        if (this.requests_token) this.requestToken()
+        this.requests_token = false
         return
       case 'move': {
         const url = message.url === undefined ? undefined : this.parts.addressOf(message.url)
@@ -299,13 +302,10 @@ export class Wire {
     if (seat && strikes('double')) this.later.push({ frames: Math.floor(dice.between(0, 4)), frame, seat })
   }
 
-  private shortened(frame: Frame, welcome: Extract<ServerMessage, { t: 'welcome' }>, seconds: number): Frame {
-    this.token_seconds = undefined
-    const message = { ...welcome, token_seconds: seconds }
-    if (typeof frame.raw === 'string')
-      return { message, raw: JSON.stringify({ ...JSON.parse(frame.raw), token_seconds: seconds }) }
-    const elements = decode(frame.raw) as unknown[]
-    return { message, raw: encode(elements.with(TOKEN_SECONDS_AT, seconds)) }
+  private requestToken(): void {
+    const message = { t: 'token', within_seconds: WITHIN_SECONDS } as const
+    const isJson = this.line.codec === 'json'
+    this.deliver({ message, raw: isJson ? JSON.stringify(message) : encode([TOKEN, WITHIN_SECONDS]) })
   }
 
   private deliver(frame: Frame, isSpoilt = false): void {

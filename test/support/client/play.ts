@@ -129,14 +129,11 @@ class ScriptedServer {
   heartbeatSeconds = 10
   /** Room code in `joined`. */
   code: string | undefined
-  /** Lifetime of each token, seconds. */
-  tokenSeconds = 3600
   /** Called with each new socket. */
   onDial = (socket: FakeSocket): void => queueMicrotask(() => socket.accept())
   onHello = (_hello: Of<'hello'>): void => this.welcome()
   onJoin = (join: Of<'join'>): void => this.seat(join)
   onLeave = ({ room_id: roomId }: Of<'leave'>): void => this.deliver(this.room(roomId).ownLeft('left'))
-  onToken = (socket: FakeSocket): void => this.send({ t: 'token', token_seconds: this.tokenSeconds }, socket)
   onPing = ({ at }: Of<'ping'>, socket: FakeSocket): void =>
     this.send({ t: 'pong', at, server_time: timestamp(this.clock.now()) }, socket)
   readonly #codec = new MsgpackCodec()
@@ -205,6 +202,11 @@ class ScriptedServer {
     }
   }
 
+  /** Requests a fresh token. */
+  requestToken(within_seconds = 20, socket = this.socket): void {
+    this.send({ t: 'token', within_seconds }, socket)
+  }
+
   ack(room: ScriptedRoom, ref: number): void {
     this.send({ t: 'ack', room_id: room.roomId, ref })
   }
@@ -231,7 +233,6 @@ class ScriptedServer {
       resumed: resumed ?? resume !== undefined,
       resume_ttl_seconds: 60,
       heartbeat_seconds: this.heartbeatSeconds,
-      token_seconds: this.tokenSeconds,
       node_id: 'node_1',
       server_time: timestamp(this.clock.now()),
       limits: this.limits,
@@ -263,7 +264,6 @@ class ScriptedServer {
       this.onHello(message)
     } else if (message.t === 'join') this.onJoin(message)
     else if (message.t === 'leave') this.onLeave(message)
-    else if (message.t === 'token') this.onToken(socket)
     else if (message.t === 'ping') this.onPing(message, socket)
   }
 }

@@ -374,6 +374,13 @@ export class TestGateway {
     return client
   }
 
+  /** Sends a fresh token. Resolves when the gateway has checked it. */
+  async renew(client: TestClient, token: string): Promise<void> {
+    // The second token waits until the first is checked, and only a refusal has an answer.
+    client.send({ t: 'token', token }, { t: 'token', token: 'rubbish' })
+    await client.next('error', ({ code }) => code === 'invalid_token')
+  }
+
   async close(): Promise<void> {
     await this.gateway.close()
     await this.control.close()
