@@ -20,6 +20,7 @@ import type { RoomDefinition } from './definition.ts'
 import type { Member, RoomLog } from './definition-types.ts'
 import { parseOptions, type Refused } from './failures.ts'
 import type { TurnRoom } from './hooks.ts'
+import { haveLayers } from './layer-rules.ts'
 import { type Limited, mayHave } from './limits.ts'
 import { memberFor } from './member.ts'
 import { Membership } from './memberships.ts'
@@ -450,7 +451,7 @@ export function unfitness(
       code: 'invalid_options',
       message: `the options have ${bytes} bytes of JSON; in a room with spectators they may have ${most}`,
     }
-  if (definition.layers && !layers)
+  if (haveLayers(definition.layers) && !layers)
     return {
       code: 'client_outdated',
       message: `${roomId} hides parts of its state in layers, which this client has not named in features of hello: use a client that can put them together`,

@@ -153,13 +153,13 @@ export const showsSpectatorsOf = ({ spectators }: RoomDefinition): boolean => sp
 
 /** True if members see the same parts of the state, and the same members, as under the last owner. */
 const hidesTheSame = (
-  { checksum, layers }: LiveState,
+  { checksum, hidden }: LiveState,
   definition: RoomDefinition,
   { shown, showsSpectators }: RestoredRoom,
 ): boolean =>
   !shown ||
   (shown.checksum === checksum &&
-    shown.sum === (layers?.sum ?? 0) &&
+    shown.layers === hidden?.checksum &&
     showsSpectators === showsSpectatorsOf(definition))
 
 /** Fits a room to another definition of its type. Returns why the room keeps the old one. Undefined: it has the new one. */

@@ -21,6 +21,7 @@ import type { RoomEvent } from './journal.ts'
 import {
   type Grant,
   type Grants,
+  haveLayers,
   isLayerName,
   namesOf,
   ownerOf,
@@ -620,7 +621,8 @@ function requireLayers(
   call: string,
   layer: unknown,
 ): asserts layer is string {
-  if (!layers) throw new RoomLogicError(`${call} got a layer, and the room type ${type} has no layers`)
+  if (!haveLayers(layers))
+    throw new RoomLogicError(`${call} got a layer, and the room type ${type} has none that members can have`)
   if (!isLayerName(layer))
     throw new RoomLogicError(`${call} got the layer ${JSON.stringify(layer)}; ${RIGHT_NAME}`)
   const names = namesOf(layers)

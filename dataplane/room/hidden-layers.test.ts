@@ -209,6 +209,28 @@ describe('hidden layers', () => {
     expect(ann.errors).toMatchObject([{ message: expect.stringContaining('100000 kicks and changes') }])
   })
 
+  it('need no support by clients if all of them are null, and then members can have none', async () => {
+    const safe = defineRoom({
+      type: 'safe',
+      sync: { rate: 0 },
+      layers: { secret: null },
+      messages: { turn: { data: v.null() }, show: { data: v.null() } },
+      create: () => ({ turn: 0, secret: 7 }),
+      onMessage(state, { type, member }, ctx) {
+        if (type === 'show') ctx.show(member, `member:${member.id}`)
+        state.turn++
+        state.secret++
+      },
+    })
+    const bench = new RoomBench([safe], { revealFailures: true })
+    const ann = await bench.join('safe', 'ann', { layers: false })
+    await bench.say('safe', 'ann', 'turn', null, 1)
+    await bench.say('safe', 'ann', 'show', null, 2)
+    expect(ann.errors).toMatchObject([{ message: expect.stringContaining('has none that members can have') }])
+    expect([ann.state, bench.describe('safe')!.state]).toEqual([{ turn: 1 }, { turn: 1, secret: 8 }])
+    expect(ann.faults).toEqual([])
+  })
+
   it('fail a turn that names one which the room type cannot have', async () => {
     const teams = defineRoom({
       type: 'teams',

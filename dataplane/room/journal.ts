@@ -16,7 +16,7 @@ import {
 import type { Outcome, RefusedRef, RepliedRef, RequestCode } from '../traffic.ts'
 import type { Member } from './definition-types.ts'
 import type { Grant, MemberGrants } from './layer-rules.ts'
-import type { ChangedLayer, HiddenChange, UpdateLayers } from './layers.ts'
+import type { ChangedLayer, LayersChange } from './layers.ts'
 import type { MembershipRecord } from './member.ts'
 import type {
   Ban,
@@ -121,12 +121,26 @@ export interface Update extends Position {
   readonly tables: TablesChanges | undefined
 }
 
+/** Changes of a flush in a room with layers, except those of the base. */
+interface UpdateLayers extends LayersChange {
+  readonly grants: readonly Grant[]
+  /** Only in version 9, which has no deltas of layers. There, `checksum` is that of the whole state. */
+  readonly values?: readonly HiddenValue[]
+}
+
+/** Change of a hidden value, in version 9. */
+export interface HiddenValue {
+  /** Keys from the root of the whole state. */
+  readonly path: readonly string[]
+  readonly change: Change
+}
+
 /** The part of a snapshot that a room with layers adds. */
 interface SnapshotLayers {
-  /** Checksum of the base. The snapshot's own `checksum` is that of its whole `state`. */
+  /** Checksum of all layers. In version 9: that of the base. */
   readonly checksum: number
-  /** See `UpdateLayers`. */
-  readonly sum: number
+  /** Undefined in version 9. */
+  readonly states: readonly { readonly layer: string; readonly state: Json }[] | undefined
   readonly grants: readonly MemberGrants[]
 }
 
@@ -141,6 +155,7 @@ export interface PastUpdates {
 /** A room as of one update, with all that a new owner needs. */
 export interface RoomSnapshot extends Position, PastUpdates {
   readonly checksum: number
+  /** The base. In version 9: the whole state, also of a room with layers. */
   readonly state: Json
   /** In the order of their joins. */
   readonly memberships: readonly MembershipRecord[]
@@ -224,15 +239,7 @@ export class JournalFormat {
 
   /** Throws UnreadableRecord or NewerRecord. */
   readEntry(bytes: Uint8Array): Update {
-    return this.#read(bytes, (layouts) => {
-      const update = read(layouts.update, bytes.subarray(HEAD_BYTES))
-      for (const { path, at } of update.layers?.hidden ?? [])
-        if (at >= path.length)
-          throw new TypeError(
-            `a hidden value at a path of ${path.length} keys changes its layer at key ${at}`,
-          )
-      return update
-    })
+    return this.#read(bytes, ({ update }) => read(update, bytes.subarray(HEAD_BYTES)))
   }
 
   /** Throws UnreadableRecord or NewerRecord. Does not decode the updates: `readEntry` does. */
@@ -245,7 +252,14 @@ export class JournalFormat {
 
   /** Returns the entry of a decoded update in the present version. `bytes`: its entry as it was read. */
   renewed(update: Update, bytes: Uint8Array): Uint8Array {
-    return bytes[0] === VERSION ? bytes : this.entry(update)
+    if (bytes[0] === VERSION) return bytes
+    const since = (membership: MembershipRecord) => ({ ...membership, joinedSeq: update.seq })
+    return this.entry({
+      ...update,
+      joined: update.joined.map(since),
+      replaced: update.replaced.map(since),
+      layers: update.layers && { ...update.layers, changed: [] },
+    })
   }
 
   #read<T>(bytes: Uint8Array, unpack: (layouts: Layouts) => T): T {
@@ -360,6 +374,8 @@ const optional = <T, N extends null | undefined>(part: Part<T>, nothing: N): Par
   part,
   nothing,
 })
+
+const absent = <T>(value: T): Part<T> => ({ kind: 'absent', value })
 
 const added = <T>(part: Part<T>): Part<T | undefined> => ({ kind: 'added', part })
 
@@ -513,23 +529,36 @@ const REPLIED = { ref: COUNT, reply: JSON_VALUE }
 const EVENT = tuple<RoomEvent>({ name: TEXT, data: JSON_VALUE, to: optional(listOf(TEXT), undefined) })
 const ACK = tuple<Ack>({ memberId: TEXT, ref: COUNT, forgotten: COUNT })
 const GRANT = tuple<Grant>({ memberId: TEXT, layer: TEXT, shown: FLAG })
-const HIDDEN = tuple<HiddenChange>({
-  layer: optional(TEXT, null),
-  path: listOf(TEXT),
-  change: { kind: 'change' },
-  at: COUNT,
-})
-const UPDATE_LAYERS = tuple<UpdateLayers>({
+const DELTA: Part<Delta> = { kind: 'delta' }
+const UPDATE_LAYERS = tuple<Omit<UpdateLayers, 'values'>>({
   checksum: COUNT,
-  sum: COUNT,
-  hidden: listOf(HIDDEN),
-  changed: listOf(tuple<ChangedLayer>({ layer: TEXT, checksum: COUNT, created: FLAG })),
+  changed: listOf(tuple<ChangedLayer>({ layer: TEXT, checksum: COUNT, created: FLAG, delta: DELTA })),
+  unseen: optional(DELTA, undefined),
   grants: listOf(GRANT),
 })
-const SNAPSHOT_LAYERS = tuple<SnapshotLayers>({
+const OLDEST_UPDATE_LAYERS = tuple<UpdateLayers & { sum: number }>({
   checksum: COUNT,
   sum: COUNT,
-  grants: listOf(tuple<MemberGrants>({ memberId: TEXT, layers: listOf(TEXT) })),
+  values: listOf(
+    tuple<HiddenValue & { layer: string | null; at: number }>({
+      layer: optional(TEXT, null),
+      path: listOf(TEXT),
+      change: { kind: 'change' },
+      at: COUNT,
+    }),
+  ),
+  changed: listOf(tuple({ layer: TEXT, checksum: COUNT, created: FLAG })) as Part<[]>,
+  unseen: absent(undefined),
+  grants: listOf(GRANT),
+})
+const GRANTS = listOf(tuple<MemberGrants>({ memberId: TEXT, layers: listOf(TEXT) }))
+const LAYER_STATES = listOf(tuple({ layer: TEXT, state: JSON_VALUE }))
+const SNAPSHOT_LAYERS = tuple<SnapshotLayers>({ checksum: COUNT, states: LAYER_STATES, grants: GRANTS })
+const OLDEST_SNAPSHOT_LAYERS = tuple<SnapshotLayers & { sum: number }>({
+  checksum: COUNT,
+  sum: COUNT,
+  states: absent(undefined),
+  grants: GRANTS,
 })
 /** The rows of each table. */
 const ROWS: { readonly [Name in keyof TableRows]: Part<TableRows[Name][number]> } = {
@@ -569,8 +598,9 @@ interface Layouts {
   readonly outcomes: Part<readonly RequestOutcome[]>
 }
 
-/** `since`: returns the part of a field that `OLDEST` does not have, and that has the value `before` there. */
-function layoutsOf(since: <T>(part: Part<T>, before: T) => Part<T>): Layouts {
+function layoutsOf(isOldest: boolean): Layouts {
+  /** Returns the part of a field that `OLDEST` does not have, and that has the value `before` there. */
+  const since = <T>(part: Part<T>, before: T): Part<T> => (isOldest ? absent(before) : part)
   const spectator = since(FLAG, false)
   const member: Part<Member> = {
     ...tuple<Member>({ id: TEXT, sub: optional(TEXT, null), connected: FLAG, data: DATA, spectator }),
@@ -594,7 +624,7 @@ function layoutsOf(since: <T>(part: Part<T>, before: T) => Part<T>): Layouts {
     ...POSITION,
     visible: FLAG,
     checksum: COUNT,
-    delta: optional<Delta, undefined>({ kind: 'delta' }, undefined),
+    delta: optional(DELTA, undefined),
     events: listOf(EVENT),
     joined: listOf(membership),
     replaced: listOf(membership),
@@ -608,7 +638,7 @@ function layoutsOf(since: <T>(part: Part<T>, before: T) => Part<T>): Layouts {
       failed: tuple<Of<RefusedRef>>({ memberId: TEXT, ...REFUSED }),
       other: tuple<Of<RepliedRef>>({ memberId: TEXT, ...REPLIED }),
     }),
-    layers: optional(UPDATE_LAYERS, undefined),
+    layers: optional<UpdateLayers, undefined>(isOldest ? OLDEST_UPDATE_LAYERS : UPDATE_LAYERS, undefined),
     tables: optional(TABLES_CHANGES, undefined),
   })
   const snapshot = tuple<Omit<RoomSnapshot, 'updates'>>({
@@ -617,7 +647,10 @@ function layoutsOf(since: <T>(part: Part<T>, before: T) => Part<T>): Layouts {
     state: JSON_VALUE,
     memberships: listOf(membership),
     base: tuple<Position>(POSITION),
-    layers: optional(SNAPSHOT_LAYERS, undefined),
+    layers: optional<SnapshotLayers, undefined>(
+      isOldest ? OLDEST_SNAPSHOT_LAYERS : SNAPSHOT_LAYERS,
+      undefined,
+    ),
     stateVersion: COUNT,
     tables: TABLE_ROWS,
     createdAt: COUNT,
@@ -628,8 +661,8 @@ function layoutsOf(since: <T>(part: Part<T>, before: T) => Part<T>): Layouts {
   return { update, snapshot, outcomes: listOf(ROWS.outcomes) }
 }
 
-const LAYOUTS = layoutsOf((part) => part)
-const OLDEST_LAYOUTS = layoutsOf((_part, value) => ({ kind: 'absent', value }))
+const LAYOUTS = layoutsOf(false)
+const OLDEST_LAYOUTS = layoutsOf(true)
 
 /**
  * Writes a delta: 0 removes; [1, value] replaces; [2, value] adds; [3, key, change, …] changes an object; [4, [index, change, …], [at,

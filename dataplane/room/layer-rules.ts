@@ -1,5 +1,6 @@
 import { closest, distance } from 'fastest-levenshtein'
 import { isWellFormed } from '../../shared/json.ts'
+import { RoomLogicError } from './failures.ts'
 
 /**
  * Layer of a hidden value: its name, or a function that returns the name for the keys that `*` matched, or null to hide the value from all
@@ -34,9 +35,30 @@ export function matching(patterns: readonly Pattern[], level: number, key: strin
 
 export const NO_PATTERNS: readonly Pattern[] = []
 
-/** Returns the keys of a path that the `*` of a pattern match. */
-export const keysOf = ({ keys }: Pattern, path: readonly string[]): string[] =>
-  path.filter((_, i) => keys[i] === ANY)
+/** Name of the layer of values that are hidden from all members. Its rule is null. */
+export const NOBODY = ''
+
+/** Returns the layer of a path at which the pattern ends. Throws a RoomLogicError. */
+export function layerOf({ keys, rule, text }: Pattern, path: readonly string[]): string {
+  if (typeof rule !== 'function') return rule ?? NOBODY
+  const matched = path.filter((_, i) => keys[i] === ANY)
+  let name: unknown
+  try {
+    name = rule(...matched)
+  } catch (error) {
+    throw new RoomLogicError(
+      `layers[${JSON.stringify(text)}] threw for the keys ${JSON.stringify(matched)}: ${error instanceof Error ? error.message : String(error)}`,
+    )
+  }
+  if (isLayerName(name)) return name
+  throw new RoomLogicError(
+    `layers[${JSON.stringify(text)}] returned ${JSON.stringify(name) ?? String(name)} for the keys ${JSON.stringify(matched)}; ${RIGHT_NAME}`,
+  )
+}
+
+/** True if members can have a layer. Otherwise, the rules hide values from all members. */
+export const haveLayers = (rules: LayerRules | undefined): rules is LayerRules =>
+  rules !== undefined && Object.values(rules).some((rule) => rule !== null)
 
 /** True if two room definitions have the same layers, by the source text of their rules. */
 export function areSameRules(one: LayerRules | undefined, other: LayerRules | undefined): boolean {
@@ -130,7 +152,11 @@ type Entry = { readonly [key: string]: unknown }
 export const RIGHT_NAME = `names of layers are texts of 1 to ${MAX_LAYER_NAME} characters`
 
 export const isLayerName = (value: unknown): value is string =>
-  typeof value === 'string' && value !== '' && value.length <= MAX_LAYER_NAME && isWellFormed(value)
+  typeof value === 'string' &&
+  value !== NOBODY &&
+  value !== '__proto__' &&
+  value.length <= MAX_LAYER_NAME &&
+  isWellFormed(value)
 
 /** Returns the names of all layers of `rules`, without those of members. Undefined: a function may return any name. */
 export function namesOf(rules: LayerRules): string[] | undefined {

@@ -18,7 +18,13 @@ export type Scalar = null | boolean | number | string
 export type Slot = Scalar | Live
 /** Value of an entry before a write, or at the last flush. Undefined: there was no such entry. */
 export type Before = Slot | undefined
-type MutableObject = { [key: string]: Json }
+export type MutableObject = { [key: string]: Json }
+
+/** The flushed entries of an object, and the sum of their hashes. */
+export interface Flushed {
+  readonly flushed: MutableObject | undefined
+  sum: number
+}
 
 /** A view returns its container for this key. Other values do not have the key. */
 export const CONTAINER = Symbol('container')
@@ -129,7 +135,13 @@ export abstract class Live {
   /** Builds the flushed counterpart of a new container. */
   abstract firstFlush(): Json
 
+  /** Returns a copy of the live contents. */
   abstract plain(): Json
+
+  /** Returns a copy of the flushed counterpart, right after a flush. */
+  flushedCopy(): Json {
+    return this.plain()
+  }
 
   [inspect.custom](): Json {
     return this.plain()
@@ -267,7 +279,7 @@ export class LiveObject extends Live {
     const changes = new Array<Change>(marks)
     let changed = 0
     for (let mark: Mark | undefined = this.first; mark; mark = mark.next) {
-      const change = this.#flushEntry(mark.key, mark.before)
+      const change = this.flushEntry(mark.key, mark.before)
       if (!change) continue
       keys[changed] = mark.key
       changes[changed++] = change
@@ -278,18 +290,18 @@ export class LiveObject extends Live {
     return new ObjectDelta(keys, changes)
   }
 
-  supersede(before: LiveObject): Change | undefined {
-    const flushed = before.flushed!
-    this.flushed = flushed
+  /** `last`: the keys that `before` had at the last flush. */
+  supersede(before: LiveObject, last = Object.keys(before.flushed!)): Change | undefined {
+    this.flushed = before.flushed
     this.sum = before.sum
     before.flushed = undefined
     const replaced = new Map<string, Live>()
     for (let mark = before.first; mark; mark = mark.next) if (mark.before) replaced.set(mark.key, mark.before)
     const keys: string[] = []
     const changes: Change[] = []
-    for (const key of new Set([...Object.keys(flushed), ...Object.keys(this.target)])) {
+    for (const key of new Set([...last, ...Object.keys(this.target)])) {
       const held = replaced.get(key) ?? before.target[key]
-      const change = this.#flushEntry(key, isContainer(known(flushed, key)) ? (held as Live) : undefined)
+      const change = this.flushEntry(key, isContainer(this.lastOf(key)) ? (held as Live) : undefined)
       if (!change) continue
       keys.push(key)
       changes.push(change)
@@ -297,33 +309,39 @@ export class LiveObject extends Live {
     return changes.length > 0 ? new ObjectDelta(keys, changes) : undefined
   }
 
-  /** `before`: the container that the entry held at the last flush. */
-  #flushEntry(key: string, before: Live | undefined): Change | undefined {
-    const flushed = this.flushed!
+  /** Returns the value of an entry as of the last flush. */
+  protected lastOf(key: string, { flushed }: Flushed = this): Json | undefined {
+    const value: unknown = flushed![key]
+    // Inherited properties are functions, or `__proto__`, which is not allowed as a key.
+    return typeof value === 'function' ? undefined : (value as Json)
+  }
+
+  /** `before`: the container that the entry held at the last flush. `at`: the object that has the flushed entry. */
+  protected flushEntry(key: string, before: Live | undefined, at: Flushed = this): Change | undefined {
+    const flushed = at.flushed!
     if (before?.parent === this) {
       const hash = hashOf(before)
       const change = before.flush()
       if (change) {
         before.keyHash ??= hashKey(key)
-        this.sum =
-          (this.sum + hashEntry(before.keyHash, hashOf(before)) - hashEntry(before.keyHash, hash)) | 0
+        at.sum = (at.sum + hashEntry(before.keyHash, hashOf(before)) - hashEntry(before.keyHash, hash)) | 0
       }
       return change
     }
     const now = this.own(key)
-    const last = known(flushed, key)
+    const last = this.lastOf(key, at)
     // The value is back, or the entry has two marks.
     if (isContainer(now) ? now.flushed !== undefined && now.flushed === last : now === last) return undefined
     const name = hashKey(key)
-    if (last !== undefined) this.sum -= hashEntry(name, hashOf(before ?? (last as Scalar)))
+    if (last !== undefined) at.sum -= hashEntry(name, hashOf(before ?? (last as Scalar)))
     let change: Change | undefined = REMOVE
     if (now === undefined) delete flushed[key]
     else {
       change = changeOf(before ?? (last as Scalar | undefined), now, true)
       flushed[key] = flushedOf(now)
-      this.sum += hashEntry(name, hashOf(now))
+      at.sum += hashEntry(name, hashOf(now))
     }
-    this.sum |= 0
+    at.sum |= 0
     return change
   }
 
@@ -361,11 +379,11 @@ export class LiveObject extends Live {
 
   /** The entry holds `before`, and will change. */
   #mark(key: string, before: Before): void {
-    const { first, flushed } = this
-    if (flushed === undefined) return
+    const { first } = this
+    if (this.flushed === undefined) return
     // An entry that has changed since the last flush is marked already.
     if (!isContainer(before)) {
-      if (before !== known(flushed, key)) return
+      if (before !== this.lastOf(key)) return
       this.tree.mark(this, key, undefined)
     } else {
       if (before.placeMarked || before.flushed === undefined) return
@@ -469,19 +487,13 @@ export const containerOf = (value: unknown): Live | undefined =>
     ? (value as { readonly [CONTAINER]?: Live })[CONTAINER]
     : undefined
 
-const isContainer = <T>(value: T): value is Exclude<T, Scalar | undefined> =>
+export const isContainer = <T>(value: T): value is Exclude<T, Scalar | undefined> =>
   typeof value === 'object' && value !== null
 
 export const viewOf = (slot: Before): unknown => (isContainer(slot) ? slot.view : slot)
 
 export const isViewOf = (value: unknown, slot: Before): boolean =>
   isContainer(slot) && containerOf(value) === slot
-
-/** Returns an entry of the flushed tree. Inherited properties are functions, or `__proto__`, which is not allowed as a key. */
-function known(flushed: MutableObject, key: string): Json | undefined {
-  const value: unknown = flushed[key]
-  return typeof value === 'function' ? undefined : (value as Json)
-}
 
 /** Returns the hash of an entry's value. For a container, it is that of the last flush. */
 export const hashOf = (slot: Slot): number =>
@@ -508,7 +520,7 @@ export function changeOf(before: Before, now: Slot, free: boolean): Delta | unde
       return now.supersede(before) as Delta | undefined
     now.firstFlush()
   }
-  return new Replace(now.plain(), before === undefined)
+  return new Replace(now.flushedCopy(), before === undefined)
 }
 
 export function notJson(parent: Live, key: string | number | undefined, found: string, below = ''): NotJson {

@@ -2,6 +2,8 @@ import type { Json } from '../../shared/json.ts'
 import { checkContainer, checkKey, checkScalar, NotJson } from '../../shared/sync/check.ts'
 import type { Delta, ObjectDelta } from '../../shared/sync/delta.ts'
 import { RoomLogicError } from './failures.ts'
+import { type LayerRules, type Pattern, patternsOf } from './layer-rules.ts'
+import { Layers } from './layers.ts'
 import { LiveArray } from './live-array.ts'
 import {
   type Before,
@@ -21,6 +23,7 @@ import {
   type Tree,
   viewOf,
 } from './live-object.ts'
+import { PatternObject, requirePatternObject } from './pattern-object.ts'
 
 /** If the log of a turn is longer, it is dropped after the turn. Otherwise the next turn reuses it. */
 const KEPT_LOG = 1000
@@ -31,9 +34,16 @@ const KEPT_LOG = 1000
  */
 const MAX_LEFT_HOLES = 10_000
 
+/** The hidden parts of a state. */
+interface Hidden {
+  readonly patterns: readonly Pattern[]
+  readonly layers: Layers
+}
+
 /**
  * The state of a room as two trees. Turns read and write the *live* tree through views: one Proxy for each container, created at its first
- * use. The *flushed* tree is plain JSON as of the last flush, and does not change between flushes.
+ * use. The *flushed* tree is plain JSON as of the last flush, and does not change between flushes. With layers, it is that of the base, and
+ * each layer has another one.
  *
  * A write is logged for its undo. It also marks its entry, and the containers around it, as changed. A flush visits only marked entries: it
  * builds the delta, updates the flushed tree, and keeps the sum of each container's entry hashes (docs/protocol.md) by subtracting the old
@@ -43,6 +53,8 @@ const MAX_LEFT_HOLES = 10_000
  * it has in common with the other: elements that a `filter` kept stay the same objects.
  */
 export class LiveTree implements Tree {
+  /** Undefined: nothing is hidden. */
+  readonly #hidden: Hidden | undefined
   /** A turn may have replaced the flushed root, so its checksum is kept here. */
   #checksum = 0
   readonly #holder: LiveObject
@@ -59,12 +71,24 @@ export class LiveTree implements Tree {
   #leftHoles = 0
   #open = false
 
-  /** Copies, checks, measures and hashes the first state, from `create` or a record, each once. Throws NotJson. */
-  constructor(state: unknown) {
+  /**
+   * Copies, checks, measures and hashes the first state, from `create` or a record, each once. `rules`: hides parts of it in layers, and
+   * hides values that do not fit the patterns from all members. Throws NotJson, or a RoomLogicError if patterns run through a state that is
+   * not an object.
+   */
+  constructor(state: unknown, rules?: LayerRules) {
+    this.#hidden = rules && { patterns: patternsOf(rules), layers: new Layers() }
     this.#holder = new LiveObject(this)
     this.#holder.target[ROOT] = this.copied(state, this.#holder, ROOT)
+    if (this.#hidden) requirePatternObject(this.#root, this.#hidden.patterns)
     this.#holder.firstFlush()
+    this.layers?.flush()
     this.#checksum = hashOf(this.#root) >>> 0
+  }
+
+  /** The hidden parts. Undefined: there are none. */
+  get layers(): Layers | undefined {
+    return this.#hidden?.layers
   }
 
   /** Begins a turn, in which views can be used. Returns the state for handlers: a view, or a scalar. */
@@ -122,45 +146,33 @@ export class LiveTree implements Tree {
     return bytesOf(this.#root)
   }
 
-  /** The state as of the last flush. Use it immediately: the next flush changes it. */
+  /** The base as of the last flush. Use it immediately: the next flush changes it. */
   get flushed(): Json {
     return this.#holder.flushed![ROOT]!
   }
 
-  /** Checksum of the state as of the last flush, from 0 to 2^32 - 1. */
+  /** Checksum of the base as of the last flush, from 0 to 2^32 - 1. */
   get checksum(): number {
     return this.#checksum
   }
 
-  /** The root, if it is an object. */
-  get object(): LiveObject | undefined {
-    const root = this.#root
-    return root instanceof LiveObject ? root : undefined
-  }
-
   /**
-   * Calls `visit` for the object entries that the present turn has written, with path and present value. Only entries of objects that lie
-   * in at most `levels` others and in no array count. Skips deleted entries, and those that are no longer in the tree.
+   * Checks what the present turn has written. Throws a RoomLogicError if a pattern runs through a value that is not an object, or if a
+   * function returns an invalid name.
    */
-  written(levels: number, visit: (path: readonly string[], slot: Slot) => void): void {
+  requireFitting(): void {
+    if (!this.#hidden) return
     for (let i = 0; i < this.#steps; i++) {
       const { kind, container, key } = this.#log[i]!
-      if (kind !== 'written' || !(container instanceof LiveObject) || container.depth > levels) continue
-      const slot = container.own(key as string)
-      const path = slot !== undefined && this.#pathOf(container, key as string)
-      if (path) visit(path, slot)
+      if (kind !== 'written') continue
+      if (container === this.#holder) this.requireAllFitting()
+      else if (container instanceof PatternObject && this.#has(container)) container.check(key as string)
     }
   }
 
-  /** Returns the keys that lead to an entry of an object. Undefined: it is in an array, or not in the tree. */
-  #pathOf(container: LiveObject, key: string): string[] | undefined {
-    if (container === this.#holder) return []
-    const path = [key]
-    for (let at: Live = container; at !== this.#root; at = at.parent) {
-      if (!at.parent || at.parent.isArray) return undefined
-      path.unshift(at.key as string)
-    }
-    return path
+  /** As `requireFitting`, for the whole state. */
+  requireAllFitting(): void {
+    if (this.#hidden) requirePatternObject(this.#root, this.#hidden.patterns).checkAll()
   }
 
   /** Returns a copy of the live state. */
@@ -168,7 +180,7 @@ export class LiveTree implements Tree {
     return plainOf(this.#root)
   }
 
-  /** Returns the change since the last flush, and updates the flushed tree. */
+  /** Returns the change of the base since the last flush, and updates the flushed trees. `layers` has the other changes. */
   flush(): Delta | undefined {
     const change = this.#holder.flush()
     this.#marks.clear()
@@ -240,6 +252,14 @@ export class LiveTree implements Tree {
     }
   }
 
+  /** Returns a new object for an entry. */
+  #objectAt(parent: Live, key: string | number): LiveObject {
+    if (!this.#hidden) return new LiveObject(this)
+    const { patterns, layers } = this.#hidden
+    if (parent === this.#holder) return new PatternObject(this, layers, patterns)
+    return parent instanceof PatternObject ? parent.objectAt(key as string) : new LiveObject(this)
+  }
+
   copied(value: unknown, parent: Live, key: string | number, place?: Before): Slot {
     const steps = this.#steps
     try {
@@ -247,7 +267,7 @@ export class LiveTree implements Tree {
         checkScalar(value, [])
         return value as Scalar
       }
-      const copy = this.#copy(value, place, parent.depth + 1, [])
+      const copy = this.#copy(value, place, parent, key, parent.depth + 1, [])
       copy.parent = parent
       copy.key = key
       return copy
@@ -257,7 +277,14 @@ export class LiveTree implements Tree {
     }
   }
 
-  #copy(value: object, place: Before, level: number, path: (string | number)[]): Live {
+  #copy(
+    value: object,
+    place: Before,
+    parent: Live,
+    key: string | number,
+    level: number,
+    path: (string | number)[],
+  ): Live {
     const source = (value instanceof Live ? value : this.#ownOf(value))?.target ?? value
     checkContainer(source, level, path)
     if (Array.isArray(source)) {
@@ -268,7 +295,7 @@ export class LiveTree implements Tree {
       return copy
     }
     const from = source as { readonly [key: string]: unknown }
-    const copy = new LiveObject(this)
+    const copy = this.#objectAt(parent, key)
     const old = place instanceof LiveObject ? place : undefined
     for (const key of Object.keys(from)) {
       if (from[key] === DELETED) continue
@@ -300,7 +327,7 @@ export class LiveTree implements Tree {
         own.parent = copy
         part = own
       } else {
-        part = this.#copy(value, place, level + 1, path)
+        part = this.#copy(value, place, copy, key, level + 1, path)
         part.parent = copy
         part.key = key
       }

@@ -7,7 +7,7 @@ import type { Json } from '../../shared/json.ts'
 import { memoryStore } from '../../shared/store/memory/memory.ts'
 import type { Store } from '../../shared/store/port.ts'
 import { Checksum } from '../../shared/sync/checksum.ts'
-import { apply, REMOVE, Replace } from '../../shared/sync/delta.ts'
+import { apply, ObjectDelta, REMOVE, Replace } from '../../shared/sync/delta.ts'
 import { diff } from '../../shared/sync/testing/diff.ts'
 import { FakeClock } from '../../test/kit/fake-clock.ts'
 import { json } from '../../test/support/json-arbitrary.ts'
@@ -290,6 +290,10 @@ describe('damaged record', () => {
       expect(broken({ snapshot: format.snapshot({ ...whole, checksum: 1 }), journal: [] })).toThrow(
         /checksum .*, but 1 was committed/,
       )
+      const layers = { checksum: 1, states: [{ layer: 'red', state: { plan: 1 } }], grants: [] }
+      expect(broken({ snapshot: format.snapshot({ ...whole, layers }), journal: [] })).toThrow(
+        /layers have the checksum .*, but 1 was committed/,
+      )
       expect(broken({ snapshot: snapshot.slice(0, 20) })).toThrow(/20 bytes is damaged: its CRC/)
       expect(broken({ snapshot: Uint8Array.of(3) })).toThrow(/has 1 bytes; the shortest has 5/)
       expect(broken({ snapshot: sealed(snapshot, 3) })).toThrow(/version 3; this node reads versions 9 to 10/)
@@ -536,16 +540,19 @@ describe('the record of a room', () => {
     },
     layers: {
       checksum: 17,
-      sum: 0xf0000001,
-      hidden: [
-        { layer: 'member:mem_a', path: ['hands', 'mem_a'], change: new Replace([7], true), at: 0 },
-        { layer: null, path: ['deck'], change: REMOVE, at: 0 },
+      changed: [
+        {
+          layer: 'member:mem_a',
+          checksum: 18,
+          created: true,
+          delta: new Replace({ hands: { mem_a: [7] } }, true),
+        },
       ],
-      changed: [{ layer: 'member:mem_a', checksum: 18, created: true }],
+      unseen: new ObjectDelta(['deck'], [REMOVE]),
       grants: [{ memberId: 'mem_a', layer: 'staff', shown: false }],
     },
   }
-  const layers = { checksum: 19, sum: 20, grants: [{ memberId: 'mem_a', layers: ['team:red'] }] }
+  const grants = [{ memberId: 'mem_a', layers: ['team:red'] }]
   const base = { epoch: 1_795_181_400_000, seq: 70_000 }
 
   /** The record of a version before spectators, which is version 9. It is `update` without spectators in a snapshot. */
@@ -576,28 +583,28 @@ describe('the record of a room', () => {
 
   /** `update` in a snapshot, as version 10 has it in stores since the first release that wrote it. */
   const STORED = Buffer.from(
-    `CuKd1z4AAAI0nMtCeh+SZQOwAM4AARFxzv7cupiFpGRlZXCRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZ
-     GRkZGRkZGRkZGRkZGRkZGRkZGRkZECpGxpc3SVgaFhA6V0aHJlZcDUD/HLfjfkPIgAdZyncGxheWVyc4KkYW5uYYGiaHDNASyqYsOp
-     cnQg8J+OsoKiaHDS//7ukKNiYWeSy0J6H5JlA7AA2Sh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4q2Nvbn
-     N0cnVjdG9ygaZ0b0pTT04BoNQAAZGfpW1lbV9hpGFubmHCgaVsZXZlbAPDpXNlc18xwAGvbm9kZS0xfmYzS3g5YV9RsnJvb21mdWwu
-     djEubXNncGFja84AARFwkpMJqXJvb21fZnVsbKRmdWxskgqBomhwkgGjdHdvBM4AAQ2IgaZjb2xvdXKjcmVkkstCeh+SZPwAAM4AAR
-     FwkxMUkZKlbWVtX2GRqHRlYW06cmVkA5WRlKR0dXJuy0J6H5Jp5bAAqHR1cm5FbmRzgaR0dXJuA5GUp3Rza18xXzKocXVlc3Rpb27A
-     wJKRp21hbGxvcnmRo2V2ZZGSo2FkYctCeh+SbE8AAJKUp2tleV8xL2GhaMtCeh+SbsAAAJOBpXRvdGFsBwMJlKdrZXlfMS9ioWnLQn
-     ofknExAACSqXJvb21fZnVsbKJub8tCebLc18AAAKZLN1FYMk3DAAAETApizb+T3AAQy0J6H5JlA7AAzgABEXHDzv7cupidA6RkZWVw
-     kwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJ
-     MEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCT
-     BJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkw
-     SSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkgECkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQ
-     kJCQkJCQkJCQkJCQpGxpc3STBJYAkgGBoWEDAZIBpXRocmVlApIBwJMDAJLUD/HLfjfkPIgAdZyncGxheWVyc5UDpGFubmGTA6JocJ
-     IBzQEsqmLDqXJ0IPCfjrKSAoKiaHDS//7ukKNiYWeSy0J6H5JlA7AA2Sh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4
-     eHh4eHh4q2NvbnN0cnVjdG9ykgKBpnRvSlNPTgGgkgLUAAGkZ29uZQCSk6NoaXSBomJ5pW1lbV9hwJOkdG9sZMCRpW1lbV9hkZ+lbW
-     VtX2GkYW5uYcKBpWxldmVsA8Olc2VzXzHAAa9ub2RlLTF+ZjNLeDlhX1Gycm9vbWZ1bC52MS5tc2dwYWNrzgABEXCSkwmpcm9vbV9m
-     dWxspGZ1bGySCoGiaHCSAaN0d28EzgABDYiBpmNvbG91cqNyZWSRn6VtZW1fYaRhbm5hwoGlbGV2ZWwDw6VzZXNfMaVtZW1fYwGvbm
-     9kZS0xfmYzS3g5YV9RsnJvb21mdWwudjEubXNncGFja84AARFwkpMJqXJvb21fZnVsbKRmdWxskgqBomhwkgGjdHdvBM4AAQ2IgaZj
-     b2xvdXKjcmVkkZalbWVtX2LAw8DCpmtpY2tlZJGUpW1lbV9hwqRhbm5hw5GTpW1lbV9hpGFubmHDkZKlbWVtX2GBpWxldmVsA5GTpW
-     1lbV9hzgABEXAEkpSlbWVtX2EJqXJvb21fZnVsbKRmdWxsk6VtZW1fYQqBomhwkgGjdHdvlRHO8AAAAZKUrG1lbWJlcjptZW1fYZKl
-     aGFuZHOlbWVtX2GSApEHAJTAkaRkZWNrAACRk6xtZW1iZXI6bWVtX2ESw5GTpW1lbV9hpXN0YWZmwpWSkZSkdHVybstCeh+SaeWwAK
-     h0dXJuRW5kc4GkdHVybgORpXRtcl8xkpGUp3Rza18xXzKocXVlc3Rpb27AwJGndHNrXzFfMZKRkadtYWxsb3J5kaJib8DA`,
+    `CoQVZQcAAAJSnMtCeh+SZQOwAM4AARFxzv7cupiFpGRlZXCRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZ
+     GRkZGRkZGRkZGRkZGRkZGRkZECpGxpc3SVgaFhA6V0aHJlZcDUD/HLfjfkPIgAdZyncGxheWVyc4KkYW5uYYGiaHDNASyqYsOpcnQg8J+O
+     soKiaHDS//7ukKNiYWeSy0J6H5JlA7AA2Sh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4q2NvbnN0cnVjdG9yga
+     Z0b0pTT04BoNQAAZGfpW1lbV9hpGFubmHCgaVsZXZlbAPDpXNlc18xwAGvbm9kZS0xfmYzS3g5YV9RsnJvb21mdWwudjEubXNncGFja84A
+     ARFwkpMJqXJvb21fZnVsbKRmdWxskgqBomhwkgGjdHdvBM4AAQ2IgaZjb2xvdXKjcmVkkstCeh+SZPwAAM4AARFwkxORkqxtZW1iZXI6bW
+     VtX2GBpWhhbmRzgaVtZW1fYZEHkZKlbWVtX2GRqHRlYW06cmVkA5WRlKR0dXJuy0J6H5Jp5bAAqHR1cm5FbmRzgaR0dXJuA5GUp3Rza18x
+     XzKocXVlc3Rpb27AwJKRp21hbGxvcnmRo2V2ZZGSo2FkYctCeh+SbE8AAJKUp2tleV8xL2GhaMtCeh+SbsAAAJOBpXRvdGFsBwMJlKdrZX
+     lfMS9ioWnLQnofknExAACSqXJvb21fZnVsbKJub8tCebLc18AAAKZLN1FYMk3DAAAENgquos653AAQy0J6H5JlA7AAzgABEXHDzv7cupid
+     A6RkZWVwkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkw
+     SSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCT
+     BJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJ
+     MEkgCTBJIAkwSSAJMEkgCTBJIAkgECkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQ
+     kJCQkJCQpGxpc3STBJYAkgGBoWEDAZIBpXRocmVlApIBwJMDAJLUD/HLfjfkPIgAdZyncGxheWVyc5UDpGFubmGTA6JocJIBzQEsqmLDqX
+     J0IPCfjrKSAoKiaHDS//7ukKNiYWeSy0J6H5JlA7AA2Sh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4q2NvbnN0
+     cnVjdG9ykgKBpnRvSlNPTgGgkgLUAAGkZ29uZQCSk6NoaXSBomJ5pW1lbV9hwJOkdG9sZMCRpW1lbV9hkZ+lbWVtX2GkYW5uYcKBpWxldm
+     VsA8Olc2VzXzHAAa9ub2RlLTF+ZjNLeDlhX1Gycm9vbWZ1bC52MS5tc2dwYWNrzgABEXCSkwmpcm9vbV9mdWxspGZ1bGySCoGiaHCSAaN0
+     d28EzgABDYiBpmNvbG91cqNyZWSRn6VtZW1fYaRhbm5hwoGlbGV2ZWwDw6VzZXNfMaVtZW1fYwGvbm9kZS0xfmYzS3g5YV9RsnJvb21mdW
+     wudjEubXNncGFja84AARFwkpMJqXJvb21fZnVsbKRmdWxskgqBomhwkgGjdHdvBM4AAQ2IgaZjb2xvdXKjcmVkkZalbWVtX2LAw8DCpmtp
+     Y2tlZJGUpW1lbV9hwqRhbm5hw5GTpW1lbV9hpGFubmHDkZKlbWVtX2GBpWxldmVsA5GTpW1lbV9hzgABEXAEkpSlbWVtX2EJqXJvb21fZn
+     VsbKRmdWxsk6VtZW1fYQqBomhwkgGjdHdvlBGRlKxtZW1iZXI6bWVtX2ESw5ICgaVoYW5kc4GlbWVtX2GRB5MDpGRlY2sAkZOlbWVtX2Gl
+     c3RhZmbClZKRlKR0dXJuy0J6H5Jp5bAAqHR1cm5FbmRzgaR0dXJuA5GldG1yXzGSkZSndHNrXzFfMqhxdWVzdGlvbsDAkad0c2tfMV8xkp
+     GRp21hbGxvcnmRomJvwMA=`,
     'base64',
   )
 
@@ -621,7 +628,7 @@ describe('the record of a room', () => {
         { id: 'key_1/b', hash: 'i', due: 1_795_181_450_000, answer: { code: 'room_full', message: 'no' } },
       ],
     },
-    layers,
+    layers: { checksum: 19, states: [{ layer: 'member:mem_a', state: { hands: { mem_a: [7] } } }], grants },
     stateVersion: 3,
     createdAt: 1_766_000_000_000,
     code: 'K7QX2M',
@@ -646,19 +653,84 @@ describe('the record of a room', () => {
     expect(Buffer.from(written).equals(STORED)).toBe(true)
   })
 
-  it('of version 9 is read: all members are players, and it is not known when they joined', () => {
+  it('of version 9 is read: all members are players, it is not known when they joined, and hidden values have their paths', () => {
     const player = { ...membership, member: { ...membership.member, spectator: false } }
     const { joinedSeq: _, options: __, ...earlier } = player
     expectRecord(
       BEFORE,
-      { ...snapshot, memberships: [earlier], showsSpectators: false },
+      {
+        ...snapshot,
+        memberships: [earlier],
+        showsSpectators: false,
+        layers: { checksum: 19, sum: 20, states: undefined, grants } as never,
+      },
       {
         ...update,
+        layers: {
+          checksum: 17,
+          sum: 0xf0000001,
+          values: [
+            { layer: 'member:mem_a', path: ['hands', 'mem_a'], change: new Replace([7], true), at: 0 },
+            { layer: null, path: ['deck'], change: REMOVE, at: 0 },
+          ],
+          changed: [{ layer: 'member:mem_a', checksum: 18, created: true }],
+          unseen: undefined,
+          grants: update.layers!.grants,
+        } as never,
         joined: [earlier],
         replaced: [{ ...earlier, subscriptionId: 'mem_c' }],
         presence: [{ memberId: 'mem_a', connected: false, sub: 'anna', spectator: false }],
         roles: [],
       },
     )
+    // The next owner keeps it in the present version.
+    const [entry] = new JournalFormat().readSnapshot(BEFORE).updates
+    const renewed = new JournalFormat().renewed(new JournalFormat().readEntry(entry!), entry!)
+    const { joined, replaced } = new JournalFormat().readEntry(renewed)
+    expect([...joined, ...replaced].map(({ joinedSeq }) => joinedSeq)).toEqual([update.seq, update.seq])
+  })
+
+  /**
+   * The record of a room with layers, as version 9 has written it: a snapshot, and updates that create, change, remove and replace hidden
+   * values and the objects around them.
+   */
+  const WITH_LAYERS = {
+    snapshot: `CVxFwSIAAACgm8tCebdtqoAAAAHO0tuVnYSkdHVybgCkZGVja5MBAgOlaGFuZHOBo2FubpCldGVhbXOBo3JlZIKkc2l6ZQGkcGxh
+     bqFhkZyjYW5uwMPAqnNlc19vZl9hbm7AAaZub2RlX2Gycm9vbWZ1bC52MS5tc2dwYWNrAJAAkstCebdtqoAAAACTztSTqdjOoJSe
+     XZABlZCQkJCQy0J5t22qgAAAwAAAAI0JPd04hp/LQnm3baqAAAABw87Uk6nYwJCRnKNhbm7Aw8Cqc2VzX29mX2FubsABpm5vZGVf
+     YbJyb29tZnVsLnYxLm1zZ3BhY2sAkACQkJCQkJCVztLblZ3OoJSeXZGUqm1lbWJlcjphbm6SpWhhbmRzo2FubpICkACRk6ptZW1i
+     ZXI6YW5uzmIDYGPDkMA=`,
+    journal: [
+      `CRUb/cefy0J5t22qgAAAAsPO1JOp2MCQkZyjYm9iwMPAqnNlc19vZl9ib2LAAqZub2RlX2Gycm9vbWZ1bC52MS5tc2dwYWNrAJAA
+     kJCQkJCQlc7X7rfXzotQBu6RlKptZW1iZXI6Ym9ikqVoYW5kc6Nib2KSApAAkZOqbWVtYmVyOmJvYs4SdJ7vw5DA`,
+      `Caf+w0ify0J5t22qgAAAA8PO1HhD95MDpHR1cm6SAQGQkJCQkJCQkJXOqxWh984w95GNkpTAkaRkZWNrkwSQkwIBkACUqm1lbWJl
+     cjphbm6SpWhhbmRzo2FubpMEkJMAAJEDAZGTqm1lbWJlcjphbm7OmeVkO8KQwA==`,
+      `CS+ct6efy0J5t22qgAAABMPO9lXai5UDpHR1cm6SAQKldGVhbXOVA6NyZWQApGJsdWWSAoGkc2l6ZQKQkJCQkJCQkJXOi0leWM56
+     3X+ekpSodGVhbTpyZWSTpXRlYW1zo3JlZKRwbGFuAACUqXRlYW06Ymx1ZZOldGVhbXOkYmx1ZaRwbGFukgKBoXgBAJKTqHRlYW06
+     cmVkzoDXVLzCk6l0ZWFtOmJsdWXOWDiuScOQwA==`,
+      `CUJMWiufy0J5t22qgAAABcPOper5w5MDpHR1cm6SAQOQkJCQkJCQkJXOqr9MI85aHPT6kpSqbWVtYmVyOmFubpKlaGFuZHOjYW5u
+     AACUqm1lbWJlcjpjaWSSpWhhbmRzo2NpZJICgaNhY2XDAJKTqm1lbWJlcjphbm7OgNdUvMKTqm1lbWJlcjpjaWTOK9u1+8ORk6Ni
+     b2KpdGVhbTpibHVlw8A=`,
+      `Cb9rLN6fy0J5t22qgAAABsPO1Wlql5UDpHR1cm6SAQSldGVhbXOTA6NyZWSSAoGkc2l6ZQOQkJCQkJCQkJXOez4Kic5R2VbOkpSp
+     dGVhbTpibHVlk6V0ZWFtc6RibHVlpHBsYW4AAJSodGVhbTpyZWSTpXRlYW1zo3JlZKRwbGFukgKRpWFnYWluAJKTqXRlYW06Ymx1
+     Zc6A11S8wpOodGVhbTpyZWTOdgXFNcOQwA==`,
+      `CW9aSW6fy0J5t22qgAAAB8POOTRFN5MDpHR1cm6SAQWQkJCQkJCQkJXOSfXxds7sBLyQkpSqbWVtYmVyOmNpZJKlaGFuZHOjY2lk
+     kwOjYWNlkgHCAZTAkaRkZWNrkwSQkwACkACRk6ptZW1iZXI6Y2lkziBJIizCkMA=`,
+    ],
+  }
+
+  it('of version 9 with layers restores hidden values and shown layers, without past updates', () => {
+    const bytes = (text: string) => Buffer.from(text, 'base64')
+    const { snapshot, journal } = WITH_LAYERS
+    const record = { snapshot: bytes(snapshot), journal: journal.map(bytes), fence: { epoch: 9 } }
+    const { base, epoch, grants, seq, tree, updates } = restore(record, new JournalFormat())!
+    expect(tree.flushed).toEqual({
+      turn: 5,
+      deck: [],
+      hands: { bob: [], cid: { ace: false } },
+      teams: { blue: { size: 2 }, red: { size: 3, plan: ['again'] } },
+    })
+    expect(grants.record()).toEqual([{ memberId: 'bob', layers: ['team:blue'] }])
+    expect([seq, base, updates]).toEqual([7, { epoch, seq: 7 }, []])
   })
 })

@@ -1,8 +1,10 @@
 import type { Json } from '../../shared/json.ts'
 import type { Claim } from '../../shared/store/port.ts'
-import { apply } from '../../shared/sync/delta.ts'
+import { Checksum } from '../../shared/sync/checksum.ts'
+import { apply, type Change, type Delta, ObjectDelta, REMOVE } from '../../shared/sync/delta.ts'
 import type { Outcome as MessageOutcome } from '../traffic.ts'
 import {
+  type HiddenValue,
   type JournalFormat,
   NewerRecord,
   type PastUpdates,
@@ -11,8 +13,8 @@ import {
   UnreadableRecord,
   type Update,
 } from './journal.ts'
-import { Grants } from './layer-rules.ts'
-import { hiddenDelta } from './layers.ts'
+import { Grants, NOBODY } from './layer-rules.ts'
+import { merged } from './layers.ts'
 import { LiveTree } from './live-tree.ts'
 import { type MembershipRecord, memberFor } from './member.ts'
 import { type Outcome, Tables } from './table.ts'
@@ -28,14 +30,14 @@ export interface RestoredRoom extends Position, PastUpdates {
   readonly code: string | undefined
   /** True if the room was made for a match, and no player has joined it. */
   readonly awaited: boolean
-  /** The state with which the room continues. */
+  /** The state with which the room continues. In a restored room, nothing is hidden yet. */
   readonly tree: LiveTree
   /** The decoded `updates`. */
   readonly history: readonly Update[]
   readonly grants: Grants
   readonly tables: Tables
-  /** Checksum of the base and sum of all layers in the last update. Undefined: a new room. */
-  readonly shown: { readonly checksum: number; readonly sum: number } | undefined
+  /** Checksums of the base and of all layers in the last update. Undefined: a new room. */
+  readonly shown: { readonly checksum: number; readonly layers: number | undefined } | undefined
   /** True if the members saw the spectators. */
   readonly showsSpectators: boolean
 }
@@ -110,18 +112,15 @@ function readRecord(
     whole.memberships.map((membership) => [membership.member.id, open(membership, whole.seq)]),
   )
   const tables = new Tables(fence.epoch, whole.tables)
-  let state: Json = whole.state
-  let { epoch, seq, checksum } = whole
+  const state = new RecordedState(whole)
+  let { epoch, seq } = whole
   let awaited = whole.awaited === true
-  let shown = { checksum: whole.layers?.checksum ?? checksum, sum: whole.layers?.sum ?? 0 }
   const grants = new Grants(whole.layers?.grants ?? [])
   for (const bytes of journal) {
     const update = format.readEntry(bytes)
     if (update.seq !== seq + (update.visible ? 1 : 0))
       throw new UnreadableRecord(`a journal entry has seq ${update.seq} behind seq ${seq}`)
-    if (update.delta) state = apply(state, update.delta)
-    const hidden = update.layers && hiddenDelta(state, update.layers)
-    if (hidden) state = apply(state, hidden)
+    state.apply(update)
     applyToMemberships(memberships, update)
     if (bringsPlayer(update)) awaited = false
     if (update.tables) tables.apply(update.tables)
@@ -132,32 +131,87 @@ function readRecord(
     for (const grant of update.layers?.grants ?? []) grants.change(grant)
     for (const { member } of update.left) grants.forget(member.id)
     ;({ epoch, seq } = update)
-    checksum = update.layers?.checksum ?? update.checksum
-    shown = { checksum: update.checksum, sum: update.layers?.sum ?? 0 }
   }
-  const tree = new LiveTree(state)
-  if (tree.checksum !== checksum)
-    throw new UnreadableRecord(
-      `the restored state has checksum ${tree.checksum}, but ${checksum} was committed`,
-    )
   grants.flush()
+  // Updates of version 9 do not have the changes of layers, so members get the whole state.
+  const past = history.some(({ layers }) => layers?.values)
+    ? { base: { epoch, seq }, updates: [], history: [] }
+    : { base: whole.base, updates, history }
   return {
     epoch,
     seq,
-    tree,
+    tree: state.tree(),
     memberships: [...memberships.values()],
-    base: whole.base,
-    updates,
-    history,
+    ...past,
     grants,
     tables,
-    shown,
+    shown: state.checksums,
     stateVersion: whole.stateVersion,
     createdAt: whole.createdAt,
     code: whole.code,
     awaited,
     showsSpectators: whole.showsSpectators,
   }
+}
+
+/** The state in a record: the base, and the states of the layers. In version 9: the whole state. */
+class RecordedState {
+  #base: Json
+  readonly #layers: Map<string, Json>
+  /** As of the last update. */
+  checksums: { readonly checksum: number; readonly layers: number | undefined }
+
+  constructor({ checksum, layers, state }: RoomSnapshot) {
+    this.#base = state
+    this.#layers = new Map(layers?.states?.map(({ layer, state }) => [layer, state]))
+    this.checksums = { checksum, layers: layers?.states && layers.checksum }
+  }
+
+  apply({ checksum, delta, layers }: Update): void {
+    const { values } = layers ?? {}
+    if (values) {
+      this.#applyValues(values, delta)
+      this.checksums = { checksum: layers!.checksum, layers: undefined }
+      return
+    }
+    if (delta) this.#base = apply(this.#base, delta)
+    for (const changed of layers?.changed ?? []) this.#change(changed.layer, changed.delta)
+    if (layers?.unseen) this.#change(NOBODY, layers.unseen)
+    this.checksums = { checksum, layers: layers?.checksum }
+  }
+
+  /** Returns the whole state. Throws UnreadableRecord if it does not match its checksums. */
+  tree(): LiveTree {
+    const { checksum, layers } = this.checksums
+    const tree = new LiveTree(merged(this.#base, this.#layers.values()))
+    const sums = new Checksum()
+    requireChecksum('state has', this.#layers.size > 0 ? sums.of(this.#base) : tree.checksum, checksum)
+    if (layers !== undefined)
+      requireChecksum('layers have', sums.of(Object.fromEntries(this.#layers)), layers)
+    return tree
+  }
+
+  #change(layer: string, delta: Delta): void {
+    const state = apply(this.#layers.get(layer) ?? {}, delta)
+    if (Object.keys(state as object).length > 0) this.#layers.set(layer, state)
+    else this.#layers.delete(layer)
+  }
+
+  /** A removed value may have been in an object that is gone, and a new one is perhaps in a new object. */
+  #applyValues(values: readonly HiddenValue[], delta: Delta | undefined): void {
+    const put = ({ path, change }: HiddenValue) => {
+      const whole = path.reduceRight<Change>((below, key) => new ObjectDelta([key], [below]), change)
+      this.#base = apply(this.#base, whole as Delta)
+    }
+    for (const value of values) if (value.change === REMOVE) put(value)
+    if (delta) this.#base = apply(this.#base, delta)
+    for (const value of values) if (value.change !== REMOVE) put(value)
+  }
+}
+
+function requireChecksum(what: string, found: number, committed: number): void {
+  if (found === committed) return
+  throw new UnreadableRecord(`the restored ${what} the checksum ${found}, but ${committed} was committed`)
 }
 
 /** True if a player joins with an update, or becomes one. */

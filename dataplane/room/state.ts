@@ -5,8 +5,8 @@ import type { RoomDefinition } from './definition.ts'
 import { type FailureLog, kindOf, RoomLogicError } from './failures.ts'
 import { readOnlyView } from './guarded.ts'
 import { isOwnFrame } from './hooks.ts'
-import { type LayerRules, problemsOfPatterns } from './layer-rules.ts'
-import { Layers } from './layers.ts'
+import { haveLayers, type LayerRules, problemsOfPatterns } from './layer-rules.ts'
+import { type Layers, merged } from './layers.ts'
 import { LiveTree } from './live-tree.ts'
 import type { RoomMetrics } from './metrics.ts'
 import { type CodeRoom, type RoomCode, turnOf } from './room-code.ts'
@@ -18,7 +18,7 @@ const FORGOTTEN_AT = 0.5
 
 /** The authoritative state of one room. Turns change it one after the other, within its size limit. */
 export class LiveState {
-  /** The hidden parts. Undefined: the room type has no layers. */
+  /** The layers that members can have. Undefined: there are none. */
   readonly layers: Layers | undefined
   readonly #limit: number
   readonly #tree: LiveTree
@@ -30,8 +30,8 @@ export class LiveState {
   /** `limit`: bytes. `rules`: the layers of the room type. */
   constructor(tree: LiveTree, limit: number, rules?: LayerRules) {
     this.#limit = limit
-    this.#tree = tree
-    this.layers = rules && new Layers(rules, tree)
+    this.#tree = rules && !tree.layers ? new LiveTree(tree.flushed, rules) : tree
+    this.layers = haveLayers(rules) ? this.hidden : undefined
   }
 
   /** A read-only copy of the state for room code, made at its first use after a turn. */
@@ -50,24 +50,24 @@ export class LiveState {
     return this.#tree.bytes / this.#limit
   }
 
-  /** The whole state as of the last flush, with hidden parts. Use it immediately: the next flush changes it. */
-  get flushed(): Json {
-    return this.#tree.flushed
+  /** The hidden parts: the layers, with the values that are hidden from all members. Undefined: the room type hides none. */
+  get hidden(): Layers | undefined {
+    return this.#tree.layers
   }
 
-  /** Checksum of `flushed`. Members do not get it. */
-  get flushedChecksum(): number {
-    return this.#tree.checksum
+  /** The whole state as of the last flush, with hidden parts. Use it immediately: the next flush changes it. */
+  get flushed(): Json {
+    return this.hidden ? merged(this.base, Object.values(this.hidden.states)) : this.base
   }
 
   /** The part of the state that all members see, as of the last flush. Use it immediately: the next flush changes it. */
   get base(): Json {
-    return this.layers ? this.layers.base : this.#tree.flushed
+    return this.#tree.flushed
   }
 
   /** Checksum of `base`. */
   get checksum(): number {
-    return this.layers ? this.layers.checksum : this.#tree.checksum
+    return this.#tree.checksum
   }
 
   /** True if turns have written something since the last flush. */
@@ -92,7 +92,7 @@ export class LiveState {
     this.#tree.requireDense()
     const { bytes } = this.#tree
     if (bytes > this.#bytes) requireSize(bytes, this.#limit)
-    this.layers?.check()
+    this.#tree.requireFitting()
     if (this.#tree.commit()) this.#present = undefined
   }
 
@@ -102,7 +102,7 @@ export class LiveState {
     return thrown instanceof NotJson ? stateError(name, thrown, definition) : thrown
   }
 
-  /** Returns the change since the last flush. Undefined: there is none. */
+  /** Returns the change of the base since the last flush. Undefined: there is none. `hidden` has the other changes. */
   flush(): Delta | undefined {
     return this.#tree.flush()
   }
@@ -140,9 +140,9 @@ export function treeOf(
 ): LiveTree {
   const { layers } = definition
   try {
-    const tree = new LiveTree(state)
+    const tree = new LiveTree(state, layers)
     requireSize(tree.bytes, mostBytes)
-    if (layers) new Layers(layers, tree).checkAll()
+    tree.requireAllFitting()
     return tree
   } catch (error) {
     throw error instanceof NotJson ? stateError(name, error, definition) : error

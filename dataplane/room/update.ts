@@ -1,10 +1,8 @@
-import type { Delta } from '../../shared/sync/delta.ts'
 import { Changes, type Flush } from './changes.ts'
 import { type RoomCore, showsSpectatorsOf } from './core.ts'
 import type { RoomDefinition } from './definition.ts'
 import type { Member } from './definition-types.ts'
 import type { JournalFormat, MemberOutcome, PastUpdates, Position, Update } from './journal.ts'
-import type { Layers, UpdateLayers } from './layers.ts'
 import type { MembershipRecord } from './member.ts'
 import type { Membership, Memberships } from './memberships.ts'
 import { bringsPlayer } from './restore.ts'
@@ -38,11 +36,11 @@ export function takeUpdate(
 ): Flush | undefined {
   const { changes, log, memberships, state } = room
   const { events, joins, leaves, changed, acked } = changes
-  const whole = state.flush()
+  const delta = state.flush()
+  const layers = state.hidden && { ...state.hidden.flush(), grants: room.grants.flush() }
+  const stateChanged = (delta ?? layers?.unseen ?? layers?.changed[0]) !== undefined
   const bytes = state.nearLimit()
   if (bytes !== undefined) log.warn({ bytes, limit }, 'the state of the room comes near its limit')
-  const layers = state.layers && layersOf(room, state.layers, whole)
-  const delta = layers ? layers.base : whole
   room.flushedVersion = room.definition.version
   room.changes = new Changes()
   const left =
@@ -53,11 +51,11 @@ export function takeUpdate(
       : NONE
   const { presence, roles, renewed } = changed.size > 0 ? changesOf(changed, changes, memberships) : UNCHANGED
   const membersChanged = joins.length > 0 || left.length > 0 || presence.length > 0 || roles.length > 0
-  const shown = layers?.update.grants.length ? true : events.length > 0
+  const shown = layers?.grants.length ? true : events.length > 0
   const visible = hidesMembers
-    ? shown || delta !== undefined || (layers !== undefined && layers.update.changed.length > 0)
+    ? shown || delta !== undefined || (layers !== undefined && layers.changed.length > 0)
     : shown ||
-      whole !== undefined ||
+      stateChanged ||
       (membersChanged && changesList(room.definition, joins, { left, presence, roles }))
   const tables = room.tables.flush()
   const recorded =
@@ -68,7 +66,7 @@ export function takeUpdate(
     changes.code ||
     additions.dirty ||
     membersChanged ||
-    whole !== undefined
+    stateChanged
   if (!visible && !recorded) return undefined
   if (visible) room.seq++
   // Before the messages below are marked as flushed.
@@ -109,7 +107,7 @@ export function takeUpdate(
     renewed,
     acks,
     outcomes,
-    layers: layers?.update,
+    layers,
     tables,
   }
   return {
@@ -119,21 +117,10 @@ export function takeUpdate(
     members: showsSpectatorsOf(room.definition) ? memberships.members : memberships.players,
     playerCount: memberships.playerCount,
     spectatorCount: memberships.spectatorCount,
-    stateChanged: whole !== undefined,
+    stateChanged,
     changes,
     acked: stillHere,
   }
-}
-
-/** Flushes the layers. Returns the delta of the base, and the changes of hidden parts. */
-function layersOf(
-  { grants, state }: RoomCore,
-  layers: Layers,
-  delta: Delta | undefined,
-): { readonly base: Delta | undefined; readonly update: UpdateLayers } {
-  const { base, hidden, changed } = layers.flush(delta)
-  const { flushedChecksum: checksum } = state
-  return { base, update: { checksum, sum: layers.sum, hidden, changed, grants: grants.flush() } }
 }
 
 /** Changes of members that stay. */
@@ -202,14 +189,18 @@ export const withoutHistory = (room: RoomCore, format: JournalFormat): Uint8Arra
 
 function pack(room: RoomCore, format: JournalFormat, past: PastUpdates): Uint8Array {
   const { awaited, createdAt, code, definition, epoch, flushedVersion, grants, seq, tables } = room
-  const { checksum, flushed: state, flushedChecksum, layers } = room.state
+  const { base, checksum, hidden } = room.state
   return format.snapshot({
     epoch,
     seq,
-    checksum: flushedChecksum,
-    state,
+    checksum,
+    state: base,
     memberships: flushedMemberships(room).map((membership) => membership.record()),
-    layers: layers && { checksum, sum: layers.sum, grants: grants.record() },
+    layers: hidden && {
+      checksum: hidden.checksum,
+      states: Object.entries(hidden.states).map(([layer, state]) => ({ layer, state })),
+      grants: grants.record(),
+    },
     ...past,
     stateVersion: flushedVersion,
     tables: tables.flushed,

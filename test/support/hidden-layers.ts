@@ -6,12 +6,21 @@ export interface HiddenPattern {
   readonly layer: (...keys: string[]) => string | null
 }
 
-/** Returns the layer of the value at `path`. Null: no member has the layer. Undefined: the value is not hidden. */
-function layerAt(patterns: readonly HiddenPattern[], path: readonly string[]): string | null | undefined {
-  const pattern = patterns.find(
-    (one) => one.path.length === path.length && one.path.every((part, i) => part === '*' || part === path[i]),
+/**
+ * Returns the layer of the value at `path`. Null: no member has the layer, or the value is not an object, and a pattern runs through it.
+ * Undefined: the value is not hidden.
+ */
+function layerAt(
+  patterns: readonly HiddenPattern[],
+  path: readonly string[],
+  value: Json,
+): string | null | undefined {
+  const matching = patterns.filter((one) =>
+    path.every((key, i) => one.path[i] === '*' || one.path[i] === key),
   )
-  return pattern?.layer(...path.filter((_, i) => pattern.path[i] === '*'))
+  const pattern = matching.find((one) => one.path.length === path.length)
+  if (pattern) return pattern.layer(...path.filter((_, i) => pattern.path[i] === '*'))
+  return matching.length > 0 && !isObject(value) ? null : undefined
 }
 
 const isObject = (value: Json): value is JsonObject =>
@@ -27,7 +36,7 @@ export function visible(
   if (!isObject(state)) return state
   return Object.fromEntries(
     Object.entries(state).flatMap(([key, value]) => {
-      const layer = layerAt(patterns, [...path, key])
+      const layer = layerAt(patterns, [...path, key], value)
       if (layer !== undefined) return has(layer) ? [[key, value]] : []
       return [[key, visible(value, patterns, has, [...path, key])]]
     }),
@@ -44,7 +53,7 @@ export function layersOf(state: Json, patterns: readonly HiddenPattern[]): Map<s
   const walk = (value: Json, path: readonly string[]): void => {
     if (!isObject(value)) return
     for (const [key, inner] of Object.entries(value)) {
-      const layer = layerAt(patterns, [...path, key])
+      const layer = layerAt(patterns, [...path, key], inner)
       if (layer === undefined) walk(inner, [...path, key])
       else if (layer !== null) layers.set(layer, put(layers.get(layer) ?? {}, [...path, key], inner))
     }

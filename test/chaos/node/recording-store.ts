@@ -187,8 +187,7 @@ export class StoreRecorder {
   /** Undefined: the room has durability `none`, whose snapshots are empty. */
   #whole(snapshot: Uint8Array): Content | undefined {
     if (snapshot.length === 0) return undefined
-    const { seq, layers, state, tables } = this.#format.readSnapshot(snapshot)
-    const checksum = layers?.checksum ?? 0
+    const { checksum, seq, state, tables } = this.#format.readSnapshot(snapshot)
     const players = Object.entries((state as Partial<ChaosState>).players ?? {})
     const applied = Object.fromEntries(players.map(([member, { lastRef }]) => [member, lastRef]))
     const { effects } = state as Partial<BankState>
