@@ -79,8 +79,8 @@ describe('the README', () => {
     expect([power > 0, hands]).toEqual([true, 1])
   })
 
-  it('has calls that the control API answers', async () => {
-    const [shell] = codeOf('README.md', 'sh', 'Tokens')
+  it('has calls in docs/guides/production.md that the control API answers', async () => {
+    const [shell] = codeOf('docs/guides/production.md', 'sh', 'Tokens by hand')
     const calls = shell!.trim().replaceAll('\\\n', '').split('\n')
     const call = async (line: string, projectId = '') => {
       const command = line.replace('localhost:3000', service.controlUrl).replace('prj_…', projectId)
@@ -98,7 +98,7 @@ describe('the README', () => {
 })
 
 describe('npm start', () => {
-  it('serves all addresses in the table of the README, whose ports are the defaults', async () => {
+  it('serves all addresses of the README, whose ports are the defaults', async () => {
     const [begin] = codeOf('README.md', 'sh', 'roomful')
     const { names, examples, control, websocket, admin } = await started(
       begin!.match(/(?<=&& )npm start/)![0],

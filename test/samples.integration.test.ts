@@ -150,8 +150,8 @@ describe('the samples of the pages, in projects of their readers', { timeout: CO
 const TYPED: readonly (readonly [page: string, command: string, test: string])[] = [
   ['README.md', 'npm ci && npm start', 'test/readme.system.test.ts'],
   ['README.md', 'npm run new', 'test/package.system.test.ts'],
-  ['README.md', 'curl localhost:3000/projects', 'test/readme.system.test.ts'],
-  ['README.md', 'npm run cluster', 'test/cluster-command.system.test.ts'],
+  ['docs/guides/production.md', 'curl localhost:3000/projects', 'test/readme.system.test.ts'],
+  ['docs/guides/break-a-cluster.md', 'npm run cluster', 'test/cluster-command.system.test.ts'],
   ['docs/guides/first-game.md', 'npm ci\nnpm run new', 'test/package.system.test.ts'],
   ['docs/guides/show-to-a-friend.md', 'npm run dev -- --lan', 'deploy/cli/lan.test.ts'],
   ['docs/guides/show-to-a-friend.md', 'npm run dev -- --lan', 'deploy/cli/lan.test.ts'],
