@@ -8,7 +8,6 @@ const tell = (text: string) => {
   find('status').textContent = text
 }
 const fail = (error: Error) => tell(error.message)
-
 const button = (textContent: string, onclick: () => void) =>
   Object.assign(document.createElement('button'), { textContent, onclick })
 const item = (...content: (string | Node)[]) => {
@@ -91,8 +90,8 @@ function play(room: Room<typeof quiz>): void {
     const { phase, round, question, right, players, chosen, choices } = room.state
     const share = `Code for friends: ${room.code}`
     find('top').textContent = phase === 'lobby' ? share : `Question ${round} of 5`
-    find('question').textContent =
-      phase === 'over' ? 'Well played!' : (question?.text ?? '')
+    const text = phase === 'over' ? 'Well played!' : question?.text
+    find('question').textContent = text ?? ''
     find('choices').replaceChildren(
       ...(question?.choices ?? []).map((text, index) => {
         const mine = choices[room.memberId] === index
@@ -100,16 +99,14 @@ function play(room: Room<typeof quiz>): void {
         const label = [text, ...note].join(' · ')
         const choice = button(label, () => room.send('choose', index).catch(fail))
         choice.disabled = phase !== 'question' || Boolean(chosen[room.memberId])
-        choice.classList.toggle('mine', mine)
-        choice.classList.toggle('right', right === index)
+        choice.className = `${mine ? 'mine ' : ''}${right === index ? 'right' : ''}`
         return choice
       }),
     )
     find('players').replaceChildren(
       ...Object.entries(players).map(([id, { name, points }]) => {
-        const you = id === room.memberId ? ' (you)' : ''
         const done = phase === 'question' && chosen[id] ? ' ✓' : ''
-        return item(`${name}${you}: ${points}${done}`)
+        return item(`${name}${id === room.memberId ? ' (you)' : ''}: ${points}${done}`)
       }),
     )
     find('start').hidden = phase !== 'lobby'
