@@ -1,3 +1,5 @@
+import { setFlagsFromString } from 'node:v8'
+import { runInNewContext } from 'node:vm'
 import { describe, expect, it } from 'vitest'
 import { counting } from '../test/support/rooms/counter-room.ts'
 import { RoomBench } from '../test/support/rooms/room-bench.ts'
@@ -33,6 +35,27 @@ const attach = (ask: number): Said => ({
 })
 
 describe('Inbox', () => {
+  it('leaves no message in memory until a major garbage collection', () => {
+    setFlagsFromString('--expose-gc')
+    const collect: (options?: { type: 'minor' }) => void = runInNewContext('gc')
+    const inbox = new Inbox(10)
+    const pass = (times: number) => {
+      for (let i = 0; i < times; i++) {
+        inbox.add(arrival('ann', { ...message(), data: Array.from({ length: 100 }, () => i) } as Said))
+        inbox.shift()
+        if (i % 50 === 0) collect({ type: 'minor' })
+      }
+      collect({ type: 'minor' })
+      collect({ type: 'minor' })
+    }
+    pass(1000)
+    collect()
+    const before = process.memoryUsage().heapUsed
+    pass(20_000)
+    // Each message takes more than 800 bytes.
+    expect(process.memoryUsage().heapUsed - before).toBeLessThan(1024 * 1024)
+  })
+
   it('keeps only the latest message of each kind and member, in its position behind earlier messages', () => {
     const inbox = new Inbox(3)
     for (let ask = 1; ask <= 1000; ask++)

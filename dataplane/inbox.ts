@@ -26,7 +26,7 @@ export class Inbox {
   readonly #mostMessages: number
   /** Times of the latest refusals, by member, oldest first. */
   readonly #refused = new Map<string, number>()
-  readonly #waiting = new Map<string | number, Arrival | OwnEvent>()
+  #waiting = new Map<string | number, Arrival | OwnEvent>()
   #messages = 0
   #requests = 0
   #requestPlaces = 0
@@ -150,6 +150,9 @@ export class Inbox {
 
   #delete(key: string | number, waiting: Arrival | OwnEvent): void {
     this.#waiting.delete(key)
+    // V8 replaces the table of a Map that gets and loses entries, and each old table points to the next one. In the old generation, they
+    // would keep all later tables with their messages until a major garbage collection.
+    if (this.#waiting.size === 0) this.#waiting = new Map()
     if (typeof waiting === 'function') return
     const { message } = waiting
     if (message.kind === 'message' || message.kind === 'refuse') this.#messages--

@@ -1,6 +1,6 @@
 import type { Clock } from '../../shared/clock.ts'
 import type { Limits } from '../../shared/protocol/messages.ts'
-import { RateLimit, RateLimits } from '../../shared/rate-limit.ts'
+import { type Rate, RateLimit, RateLimits } from '../../shared/rate-limit.ts'
 import type { TokenClaims } from '../../shared/tokens.ts'
 
 /** The budget of a player, and the rate of a session. The rates of message types are in `room/rates.ts`. */
@@ -86,49 +86,45 @@ interface BudgetOptions {
  * could not play.
  */
 export class PlayerBudgets {
-  readonly #clock: Clock
-  readonly #requests: RateLimits
-  readonly #states: RateLimits
-  readonly #messagesPerSecond: number
-  readonly #messageBurst: number
-  /** Points that a message costs. */
-  readonly #message: number
+  readonly #shared: SharedBudgets
+  readonly #messages: Rate
+  readonly #tolerance: Rate
 
   constructor(clock: Clock, { limits, playerPointsPerSecond: perSecond }: BudgetOptions) {
-    this.#clock = clock
     const debt = perSecond * DEBT_SECONDS
-    this.#requests = new RateLimits(clock, { perSecond, burst: perSecond * BURST_SECONDS, debt })
-    this.#states = new RateLimits(clock, { perSecond, burst: perSecond * STATES_BURST_SECONDS, debt })
-    this.#messagesPerSecond = limits.messages_per_second
-    this.#messageBurst = limits.message_burst
-    this.#message = perSecond / (SESSIONS_AT_FULL_RATE * limits.messages_per_second)
+    const messages = limits.messages_per_second
+    this.#shared = {
+      clock,
+      requests: new RateLimits(clock, { perSecond, burst: perSecond * BURST_SECONDS, debt }),
+      states: new RateLimits(clock, { perSecond, burst: perSecond * STATES_BURST_SECONDS, debt }),
+      message: perSecond / (SESSIONS_AT_FULL_RATE * messages),
+    }
+    this.#messages = { perSecond: messages, burst: limits.message_burst }
+    this.#tolerance = { perSecond: messages / TOLERANCE_SECONDS, burst: messages * TOLERANCE_SECONDS }
   }
 
   /** Returns true if a hello cannot be paid. Called before the signature is checked. `clients`: see `clientsOf`. */
   refusesHello(claims: TokenClaims, clients: string): boolean {
-    return this.#requests.of(this.#payer(claims, clients)).waitMs() > 0
+    return this.#shared.requests.of(this.#payer(claims, clients)).waitMs() > 0
   }
 
   /** Pays a hello with a valid signature. Returns false if the bucket is empty. */
   payHello(claims: TokenClaims, clients: string): boolean {
     const cost = claims.sub === undefined ? COST.hello / CLIENTS_PER_TOKEN : COST.hello
-    return spend(this.#requests.of(this.#payer(claims, clients)), cost) > 0
+    return spend(this.#shared.requests.of(this.#payer(claims, clients)), cost) > 0
   }
 
   /** Returns the budget of a session. `level`: its remaining rate at another node. Default: the full rate. */
   ofSession(claims: TokenClaims, sessionId: string, level?: RateLevel): SessionBudget {
-    const payer = this.#payer(claims, sessionId)
-    const seconds = level ? Math.max(0, this.#clock.now() - level.at) / 1000 : 0
-    const bucket = (perSecond: number, burst: number, left = burst): RateLimit =>
-      new RateLimit(this.#clock, { perSecond, burst }, left + seconds * perSecond)
-    const perSecond = this.#messagesPerSecond
+    const { clock } = this.#shared
+    const seconds = level ? Math.max(0, clock.now() - level.at) / 1000 : 0
+    const bucket = (rate: Rate, left = rate.burst): RateLimit =>
+      new RateLimit(clock, rate, left + seconds * rate.perSecond)
     return new SessionBudget(
-      this.#clock,
-      () => this.#requests.of(payer),
-      () => this.#states.of(payer),
-      this.#message,
-      bucket(perSecond, this.#messageBurst, level?.rate),
-      bucket(perSecond / TOLERANCE_SECONDS, perSecond * TOLERANCE_SECONDS, level?.patience),
+      this.#shared,
+      this.#payer(claims, sessionId),
+      bucket(this.#messages, level?.rate),
+      bucket(this.#tolerance, level?.patience),
     )
   }
 
@@ -137,108 +133,107 @@ export class PlayerBudgets {
   }
 }
 
+/** What the budgets of all sessions of a node share. */
+interface SharedBudgets {
+  readonly clock: Clock
+  /** Buckets of the players. */
+  readonly requests: RateLimits
+  readonly states: RateLimits
+  /** Points that a message costs. */
+  readonly message: number
+}
+
 /** `over_rate`: not paid, because the session exceeds its rate. `empty`: not paid, because the player has no points. */
 type Payment = 'paid' | 'over_rate' | 'empty'
 
 /** Budget of a session: it pays from the player's buckets. For messages it uses at most the rate in `limits` of `welcome`. */
 export class SessionBudget {
-  readonly #clock: Clock
-  readonly #findPlayer: () => RateLimit
-  readonly #states: () => RateLimit
-  readonly #message: number
+  readonly #shared: SharedBudgets
+  readonly #payer: string
   readonly #messages: RateLimit
   readonly #tolerance: RateLimit
   /** The player's bucket for requests. Cached while it is valid, because the lookup costs more than everything else here. */
   #player: RateLimit
 
-  /** `payer`, `states`: return the player's buckets. `message`: points of a message. `messages`, `tolerance`: buckets of the session. */
-  constructor(
-    clock: Clock,
-    payer: () => RateLimit,
-    states: () => RateLimit,
-    message: number,
-    messages: RateLimit,
-    tolerance: RateLimit,
-  ) {
-    this.#clock = clock
-    this.#findPlayer = payer
-    this.#states = states
-    this.#player = payer()
-    this.#message = message
+  /** `payer`: name of the player's buckets. `messages`, `tolerance`: buckets of the session. */
+  constructor(shared: SharedBudgets, payer: string, messages: RateLimit, tolerance: RateLimit) {
+    this.#shared = shared
+    this.#payer = payer
+    this.#player = shared.requests.of(payer)
     this.#messages = messages
     this.#tolerance = tolerance
   }
 
   /** Remaining rate and tolerance. */
   get level(): RateLevel {
-    return { rate: this.#messages.left, patience: this.#tolerance.left, at: this.#clock.now() }
+    return { rate: this.#messages.left, patience: this.#tolerance.left, at: this.#shared.clock.now() }
   }
 
   /** Time until one more message can be paid, at most 1,000 ms; 0: now. */
   get waitMs(): number {
-    const player = this.#playerAt(this.#clock.monotonic())
-    return Math.min(LONGEST_PAUSE_MS, Math.max(this.#messages.waitMs(), player.waitMs(this.#message)))
+    const player = this.#playerAt(this.#shared.clock.monotonic())
+    return Math.min(LONGEST_PAUSE_MS, Math.max(this.#messages.waitMs(), player.waitMs(this.#shared.message)))
   }
 
   /** Pays for `count` messages, plus `points` for their requests. */
   spend(points = 0, count = 1): Payment {
-    const now = this.#clock.monotonic()
+    const now = this.#shared.clock.monotonic()
     const player = this.#playerAt(now)
-    const cost = points + count * this.#message
+    const cost = points + count * this.#shared.message
     // A message passes only if its own points are there, and `waitMs` waits for them. The remaining points may become a debt.
-    if (!player.take(now, this.#message)) return 'empty'
+    if (!player.take(now, this.#shared.message)) return 'empty'
     const passes = this.#messages.take(now, count)
-    if (!passes) player.charge(-this.#message)
-    else if (cost !== this.#message) player.charge(cost - this.#message)
+    if (!passes) player.charge(-this.#shared.message)
+    else if (cost !== this.#shared.message) player.charge(cost - this.#shared.message)
     return passes ? 'paid' : 'over_rate'
   }
 
   /** Pays `points` for a state; part of them may become a debt. Returns how many were paid; 0: the bucket is empty. */
   payState(points: number): number {
-    return spend(this.#states(), points)
+    return spend(this.#shared.states.of(this.#payer), points)
   }
 
   /** Pays for one message, with a debt if needed. Returns false if the session exceeds its rate. */
   spendOwing(): boolean {
     if (!this.#messages.take()) return false
-    this.owe(this.#message)
+    this.owe(this.#shared.message)
     return true
   }
 
   /** Pays `points` for a state that has arrived. A negative number returns points. */
   oweState(points: number): void {
-    this.#states().charge(points)
+    this.#shared.states.of(this.#payer).charge(points)
   }
 
   /** Pays as `spend` does, with a debt if needed, for messages that must be handled. */
   charge(points: number, count: number): void {
     this.#messages.charge(count)
-    this.owe(points + count * this.#message)
+    this.owe(points + count * this.#shared.message)
   }
 
   /** True if the player has points for requests. */
   get hasPoints(): boolean {
-    return this.#playerAt(this.#clock.monotonic()).waitMs() === 0
+    return this.#playerAt(this.#shared.clock.monotonic()).waitMs() === 0
   }
 
   /** Points for requests that the player owes. */
   get debt(): number {
-    return Math.max(0, -this.#playerAt(this.#clock.monotonic()).left)
+    return Math.max(0, -this.#playerAt(this.#shared.clock.monotonic()).left)
   }
 
   /** Pays `points` for a request that was answered, with a debt if needed. */
   owe(points: number): void {
-    this.#playerAt(this.#clock.monotonic()).charge(points)
+    this.#playerAt(this.#shared.clock.monotonic()).charge(points)
   }
 
   /** Counts refused messages. Returns false if the tolerance is used up, so that the connection has to end. */
   refuse(count = 1): boolean {
-    this.owe(count * this.#message)
-    return this.#tolerance.take(this.#clock.monotonic(), count)
+    this.owe(count * this.#shared.message)
+    return this.#tolerance.take(this.#shared.clock.monotonic(), count)
   }
 
   #playerAt(now: number): RateLimit {
-    if (this.#player.isForgettable(now)) this.#player = this.#findPlayer()
+    if (this.#player.isForgettable(now)) this.#player = this.#shared.requests.of(this.#payer)
     return this.#player
   }
 }

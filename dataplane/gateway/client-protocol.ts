@@ -20,7 +20,7 @@ import { COST } from './budget.ts'
 import { Connection, type ConnectionListener, type ErrorAbout, type ServerSocket } from './connection.ts'
 import type { GatewayContext } from './context.ts'
 import type { Edge } from './edge.ts'
-import type { RoomFinder, RoomFinding } from './finding.ts'
+import type { FindingRequest, RoomFinder, RoomFinding } from './finding.ts'
 import { type Admitted, type Handshake, type Hello, WELCOME_WITHIN_MS } from './handshake.ts'
 import { countHandshake, type HandshakeResult } from './metrics.ts'
 import type { Flusher } from './outbox.ts'
@@ -82,7 +82,10 @@ export interface ClientProtocolContext extends GatewayContext {
 export class ClientProtocol implements ConnectionListener {
   readonly connection: Connection
   readonly #context: ClientProtocolContext
-  readonly #finder: RoomFinder
+  /** For requests for rooms: see `PendingConnection.source`. */
+  readonly #source: string
+  /** Undefined until the first request for rooms. */
+  #finder: RoomFinder | undefined
   /** Set until there is a session. */
   #pending: PendingConnection | undefined
   /** Stops the wait for `hello`. Set until it arrives. */
@@ -97,11 +100,11 @@ export class ClientProtocol implements ConnectionListener {
 
   /** The socket counts as `pending` until it has a session. */
   constructor(context: ClientProtocolContext, ws: ServerSocket, codec: Codec, pending: PendingConnection) {
-    const { clock, options, finding, flusher } = context
+    const { clock, options, flusher } = context
     this.#context = context
     this.#pending = pending
     this.connection = new Connection(context, ws, pending, codec, flusher, this)
-    this.#finder = finding.of(this.connection, pending.source)
+    this.#source = pending.source
     const refuse = (): void => this.refuse('handshake_timeout', `no hello within ${options.handshakeMs} ms`)
     // In two halves: a process that was suspended for the whole time reads the queued `hello` before the second half is over.
     this.#stopWaiting = clock.schedule(options.handshakeMs / 2, () => {
@@ -165,7 +168,7 @@ export class ClientProtocol implements ConnectionListener {
 
   hasRoom(): void {
     if (this.#session) this.#context.edge.hasRoom(this.#session)
-    this.#finder.hasRoom()
+    this.#finder?.hasRoom()
   }
 
   closed(name: CloseName | 'lost'): void {
@@ -175,7 +178,7 @@ export class ClientProtocol implements ConnectionListener {
     this.#endSpan(name)
     over(this)
     if (!session) return
-    this.#finder.stop()
+    this.#finder?.stop()
     log.debug({ session_id: session.sessionId, close: name }, 'connection closed')
     // Otherwise the session is on another connection or at another node.
     if (session.connection !== this.connection) return
@@ -252,7 +255,7 @@ export class ClientProtocol implements ConnectionListener {
       this.#check(this.#renew(session))
     } else if (request.t === 'join') this.#join(session, request, isBlocked)
     else if (request.t === 'rooms' || request.t === 'find' || request.t === 'rooms.end')
-      this.#finder.handle(session, request)
+      this.#find(session, request)
     else if (request.t === 'ping')
       this.connection.send({ t: 'pong', at: request.at, server_time: timestamp(clock.now()) })
     else {
@@ -264,6 +267,11 @@ export class ClientProtocol implements ConnectionListener {
       else if (request.t === 'leave') edge.leave(subscription, request.request_id)
       else edge.resync(subscription, request.reason)
     }
+  }
+
+  #find(session: Session, request: FindingRequest): void {
+    this.#finder ??= this.#context.finding.of(this.connection, this.#source)
+    this.#finder.handle(session, request)
   }
 
   #end(session: Session): void {
@@ -385,7 +393,7 @@ export class ClientProtocol implements ConnectionListener {
       return
     }
     this.#session = answer.session
-    this.#session.features = new Set(hello.features)
+    this.#session.features = hello.features ?? []
     this.#pending?.done()
     this.#pending = undefined
     answer.session.trace = contextOf(this.#span)
@@ -497,7 +505,7 @@ export class ClientProtocol implements ConnectionListener {
       const before = JSON.stringify(session.data)
       const rooms = JSON.stringify(session.claims.rooms)
       session.renew(claims)
-      if (JSON.stringify(claims.rooms) !== rooms) this.#finder.renewed(session)
+      if (JSON.stringify(claims.rooms) !== rooms) this.#finder?.renewed(session)
       if (JSON.stringify(session.data) !== before) this.#context.edge.renew(session)
       this.#context.sessions.saveLater(session)
     }

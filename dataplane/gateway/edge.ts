@@ -101,7 +101,7 @@ export class Edge {
     const { clock, nodeId } = this.#context
     const { key: _, ...rest } = options
     const span = this.#joinSpan(session, room)
-    const code = create === false ? session.codes.get(roomIdOf(room)) : undefined
+    const code = create === false ? session.codes?.get(roomIdOf(room)) : undefined
     const subscription = new Subscription(session, room, memberId, this.#unacked, clock.monotonic(), {
       kind: 'join',
       room,
@@ -119,7 +119,7 @@ export class Edge {
       ...((create === false || watch) && { create: false }),
       ...(watch && { watch }),
       ...(code !== undefined && { code }),
-      ...(session.features.has('layers') && { layers: true }),
+      ...(session.features.includes('layers') && { layers: true }),
       ...(span.sampled && contextOf(span)),
     })
     subscription.joinSpan = span
@@ -592,7 +592,7 @@ export class Edge {
   #joinAnswered(subscription: Subscription, result: 'joined' | ErrorCode): void {
     const { metrics } = this.#context
     metrics.joins.inc({ result })
-    subscription.session.codes.delete(subscription.roomId)
+    subscription.session.codes?.delete(subscription.roomId)
     if (result === 'joined') metrics.joinDuration.observe(this.#since(subscription.madeAt))
     endJoinSpan(subscription.joinSpan, result)
     // A subscription lives for hours, and would keep all attributes of the span.

@@ -14,21 +14,24 @@ export interface EndedSeat {
 /** Maximum number of ended seats of a session; older ones are dropped. */
 const MAX_ENDED = 16
 
+const NONE: ReadonlyMap<string, EndedSeat> = new Map()
+
 /** Seats of one session that their rooms have ended. Each is kept until the client is known to know of it, or joins the room again. */
 export class EndedSeats {
-  /** By room id, oldest first. */
-  readonly #seats = new Map<string, EndedSeat>()
+  /** By room id, oldest first. Undefined: most sessions have none. */
+  #seats: Map<string, EndedSeat> | undefined
 
   constructor(seats: readonly EndedSeat[] = []) {
     for (const seat of seats) this.add(seat)
   }
 
   get size(): number {
-    return this.#seats.size
+    return this.#seats?.size ?? 0
   }
 
   add(seat: EndedSeat): void {
     const roomId = roomIdOf(seat.room)
+    this.#seats ??= new Map()
     this.#seats.delete(roomId)
     this.#seats.set(roomId, seat)
     const [oldest] = this.#seats.keys()
@@ -36,20 +39,20 @@ export class EndedSeats {
   }
 
   get(roomId: string): EndedSeat | undefined {
-    return this.#seats.get(roomId)
+    return this.#seats?.get(roomId)
   }
 
   /** Drops a seat, because the client has another seat in the room. */
   delete(roomId: string): void {
-    this.#seats.delete(roomId)
+    this.#seats?.delete(roomId)
   }
 
   /** Drops all seats except those in these rooms. The client no longer uses the other rooms. */
   keep(roomIds: ReadonlyMap<string, unknown>): void {
-    for (const roomId of this.#seats.keys()) if (!roomIds.has(roomId)) this.#seats.delete(roomId)
+    for (const { room } of this) if (!roomIds.has(roomIdOf(room))) this.delete(roomIdOf(room))
   }
 
   [Symbol.iterator](): IterableIterator<EndedSeat> {
-    return this.#seats.values()
+    return (this.#seats ?? NONE).values()
   }
 }

@@ -278,7 +278,7 @@ class PendingConnections {
     if (!this.#makeRoom({ ...this.#all, count: this.#open }, maxConnections, 'files')) return undefined
     if (!this.#makeRoom(this.#all, options.maxPendingConnections, 'pending')) return undefined
     this.#open += 1
-    socket.once('close', this.#closed)
+    socket.on('close', this.#closed)
     const pending = new PendingConnection(socket, this.#context.clock, (address) =>
       this.#byAddress.delete(address),
     )

@@ -36,8 +36,7 @@ export class Session implements SubscribedSession {
   /** Subscriptions by room id, also those that are joining or leaving. */
   readonly subscriptions = new Map<string, Subscription>()
   readonly ended: EndedSeats
-  /** Codes with which the client found rooms, by room id. Each is deleted when a join of its room is answered. */
-  readonly codes: Map<string, string>
+  codes: Map<string, string> | undefined
   /** Address of its client. Undefined: unknown. */
   readonly from: ClientAddress | undefined
   /** Name of the clients with its token and address. Undefined: the token names its player, or the address is unknown. */
@@ -45,7 +44,7 @@ export class Session implements SubscribedSession {
   /** Sender of its messages. Made once for each connection, because every message is checked. */
   sender: Sender
   /** Features that the client named in `hello`. */
-  features: ReadonlySet<string> = new Set()
+  features: readonly string[] = []
   /** Undefined: the session was never asked to move to another node. */
   rerouting: Rerouting | undefined
   /** The player's record from control. Undefined: the token names no player, or the session is not registered at this node yet. */
@@ -65,7 +64,7 @@ export class Session implements SubscribedSession {
     { clock, random }: { readonly clock: Clock; readonly random: Random },
     { sessionId, claims, right, budget, place, from }: SessionStart,
     ended: readonly EndedSeat[] = [],
-    codes = new Map<string, string>(),
+    codes?: Map<string, string>,
   ) {
     this.codes = codes
     this.sessionId = sessionId

@@ -320,7 +320,8 @@ class SessionWriter {
   readonly #context: GatewayContext
   readonly #store: SessionStore
   #version: number
-  #running: Promise<unknown> = Promise.resolve()
+  /** Undefined: all work is done. */
+  #running: Promise<void> | undefined
   #next: Promise<boolean> | undefined
   #saved = true
   #dueAt: number
@@ -445,8 +446,12 @@ class SessionWriter {
 
   /** Runs `work` after all earlier work. */
   #after<T>(work: () => Promise<T>): Promise<T> {
-    const done = this.#running.then(work)
-    this.#running = done.catch(() => {})
+    const done = (this.#running ?? Promise.resolve()).then(work)
+    const over = () => {
+      if (this.#running === running) this.#running = undefined
+    }
+    const running = done.then(over, over)
+    this.#running = running
     return done
   }
 

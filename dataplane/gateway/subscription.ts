@@ -170,8 +170,8 @@ export interface SubscribedSession {
   readonly subscriptions: Map<string, Subscription>
   /** Seats that rooms have ended. */
   readonly ended: EndedSeats
-  /** Codes with which the client found rooms, by room id. Each is deleted when a join of its room is answered. */
-  readonly codes: Map<string, string>
+  /** Codes with which the client found rooms, by room id. Each is deleted when a join of its room is answered. Undefined: there were none. */
+  readonly codes: Map<string, string> | undefined
 }
 
 /** The join message of a new subscription. */

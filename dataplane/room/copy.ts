@@ -5,24 +5,32 @@ import type { Json } from '../../shared/json.ts'
  * it. `builtins.ts` closes the classes that names such as `constructor` lead to. Objects of other classes, which a schema may make, are not
  * copied.
  */
-export const deepCopy = <T>(value: T): T => copyOf(value, new Map()) as T
+export const deepCopy = <T>(value: T): T => copyOf(value) as T
 
-function copyOf(value: unknown, copies: Map<object, object>): unknown {
-  if (typeof value !== 'object' || value === null) return value
-  const known = copies.get(value)
+const isObject = (value: unknown): value is object => typeof value === 'object' && value !== null
+
+/** `before`: copies that were made before. Undefined: none, as in most messages, which contain no objects. */
+function copyOf(value: unknown, before?: Map<object, object>): unknown {
+  if (!isObject(value)) return value
+  const known = before?.get(value)
   if (known) return known
   const prototype: unknown = Object.getPrototypeOf(value)
   if (prototype === Array.prototype) {
     const copy: unknown[] = []
-    copies.set(value, copy)
-    for (const part of value as unknown[]) copy.push(copyOf(part, copies))
+    let copies = before?.set(value, copy)
+    for (const part of value as unknown[]) {
+      if (isObject(part)) copies ??= new Map([[value, copy]])
+      copy.push(copyOf(part, copies))
+    }
     return copy
   }
   if (prototype !== Object.prototype && prototype !== null) return value
   const copy: { [key: string]: unknown } = {}
-  copies.set(value, copy)
+  let copies = before?.set(value, copy)
   for (const key of Object.keys(value)) {
-    const part = copyOf((value as typeof copy)[key], copies)
+    const { [key]: given } = value as typeof copy
+    if (isObject(given)) copies ??= new Map([[value, copy]])
+    const part = copyOf(given, copies)
     // Values of tasks can have this key. An assignment would replace the prototype.
     if (key === '__proto__')
       Object.defineProperty(copy, key, { value: part, writable: true, enumerable: true, configurable: true })

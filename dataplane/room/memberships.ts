@@ -3,7 +3,7 @@ import type { Subprotocol } from '../../shared/protocol/messages.ts'
 import { playerOf } from '../traffic.ts'
 import type { Member } from './definition-types.ts'
 import type { OutcomeLimits } from './limits.ts'
-import { type MembershipRecord, memberFor } from './member.ts'
+import { frozenMember, type MembershipRecord, memberFor } from './member.ts'
 import { Rates } from './rates.ts'
 import { Deduplicator, sharesShrink } from './refs.ts'
 
@@ -191,7 +191,7 @@ export class Memberships {
     const before = membership.member
     const member = { ...before, ...change }
     // An update records `data` if it is another object than before.
-    membership.member = change.data === undefined ? Object.freeze(member) : memberFor(member)
+    membership.member = change.data === undefined ? frozenMember(member) : memberFor(member)
     this.#spectatorCount += Number(membership.member.spectator) - Number(before.spectator)
     this.#changed(before)
     this.#changed(membership.member)
@@ -215,6 +215,8 @@ export class Membership {
   /** The member as of the last flush. */
   flushed: Member
   readonly sessionId: string
+  /** Name for which its rates and turns are counted. Each message needs it. */
+  readonly principal: string
   /** Id of the membership between edge and owner. Each session has another id, so late messages of a replaced session match no seat. */
   readonly subscriptionId: string
   readonly joinRequest: number
@@ -245,6 +247,7 @@ export class Membership {
     this.member = record.member
     this.flushed = record.member
     this.sessionId = record.sessionId
+    this.principal = playerOf(record.member.sub, record.sessionId)
     this.subscriptionId = record.subscriptionId ?? record.member.id
     this.joinRequest = record.joinRequest
     this.joinedSeq = record.joinedSeq ?? 0
@@ -259,11 +262,6 @@ export class Membership {
 
   get attached(): boolean {
     return this.detachedAt === undefined
-  }
-
-  /** Name for which its rates and turns are counted. */
-  get principal(): string {
-    return playerOf(this.member.sub, this.sessionId)
   }
 
   /** True if `edge` may send for this member: it has the socket, or no edge has. */

@@ -114,17 +114,18 @@ export class Clients {
   }
 
   /**
-   * Connects `count` clients, in rooms of `perRoom`. The first `recorded` clients keep all messages. The first clients of the rooms use the
+   * Connects `count` more clients, in new rooms of `perRoom`. The first `recorded` clients keep all messages. The first clients of the rooms use the
    * endpoints in turn, so that each node opens as many rooms. All others use a random one. Resolves when all have joined.
    */
   async join(count: number, perRoom: number, recorded = 0): Promise<void> {
-    const numbers = [...Array(count).keys()]
+    const start = this.#clients.length
+    const numbers = Array.from({ length: count }, (_, i) => start + i)
     const isFirst = (number: number): boolean => number % perRoom === 0
     const direct = this.#endpoints.some((endpoint) => endpoint.direct)
     const concurrency = CONNECTING[direct ? 'rerouted' : 'known']
     for (const first of [true, false]) {
       const some = numbers.filter((number) => isFirst(number) === first)
-      await each(some, concurrency, (number) => this.#join(number, perRoom, number < recorded))
+      await each(some, concurrency, (number) => this.#join(number, perRoom, number - start < recorded))
     }
     // The members of a room send at different times, so that every flush has a change.
     this.#clients.sort((a, b) => a.seat - b.seat || a.room - b.room)

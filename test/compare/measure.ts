@@ -57,7 +57,12 @@ type Measure = (server: Server, clients: Clients, scenario: Scenario, options: O
 export const measure = (name: ServerName, scenario: Scenario, options: Options): Promise<Figures> =>
   scenario.kind === 'capacity'
     ? capacity(name, scenario, options)
-    : withServer(name, scenario, options, { play, joins, arrivals, lobby, stalled, starved }[scenario.kind])
+    : withServer(
+        name,
+        scenario,
+        options,
+        { play, memory, joins, arrivals, lobby, stalled, starved }[scenario.kind],
+      )
 
 async function withServer(
   name: ServerName,
@@ -101,6 +106,20 @@ const play: Measure = async (server, clients, scenario, options) => {
   const figures = await quietWindow(server, clients, scenario, options)
   const { rssBytes } = await server.sample('collect')
   return { ...figures, rss: (rssBytes - empty.rssBytes) / 1024 / scenario.clients }
+}
+
+/** Lets half of the clients play, then all. Measures the memory that the server uses for each client of the second half. */
+const memory: Measure = async (server, clients, scenario, { warmSeconds }) => {
+  const half = scenario.clients / 2
+  const more = async () => {
+    await clients.join(half, scenario.perRoom)
+    await clients.play(warmSeconds, scenario)
+    return server.sample('collect')
+  }
+  const before = await more()
+  const after = await more()
+  const each = (of: 'liveBytes' | 'rssBytes') => (after[of] - before[of]) / 1024 / half
+  return { live: each('liveBytes'), further: each('rssBytes') }
 }
 
 /** Measures a window of load. Repeats it while other processes use the machine. */

@@ -88,7 +88,7 @@ export async function startServer(name: ServerName, scenario: Scenario, built: b
         return (await Promise.race([answer, ended]))[0]
       }),
     )
-    const sum = (of: 'cpuUs' | 'rssBytes' | 'inputs') => all.reduce((total, each) => total + each[of], 0)
+    const sum = (of: Exclude<keyof Sample, 'rooms'>) => all.reduce((total, each) => total + each[of], 0)
     const cpuUs = sum('cpuUs')
     const info = redis && (await asAdmin(redis.url, redisInfo))
     const redisCpuUs = info ? 1e6 * redisCpuSeconds(info) : 0
@@ -96,6 +96,7 @@ export async function startServer(name: ServerName, scenario: Scenario, built: b
     return {
       cpuUs,
       rssBytes: sum('rssBytes'),
+      liveBytes: sum('liveBytes'),
       inputs: sum('inputs'),
       rooms: all.map(({ rooms }) => rooms),
       redisCpuUs,

@@ -12,6 +12,8 @@ const COLUMNS = [
   { name: 'bytes', title: 'bytes', text: count },
   { name: 'slowest', title: 'slowest/s', text: digits },
   { name: 'rss', title: 'RSS KB', text: digits },
+  { name: 'live', title: 'live KB', text: digits },
+  { name: 'further', title: 'further RSS KB', text: digits },
   { name: 'redis', title: 'Redis CPU-µs', text: digits },
   { name: 'commands', title: 'Redis commands/s', text: count },
   { name: 'joinsPerSecond', title: 'joins/s', text: count },

@@ -4,11 +4,12 @@ export interface Scenario {
   readonly meaning: string
   /**
    * `play` measures a window of load. So does `lobby`, whose rooms have 4 seats, and a row in a list that changes once a second. It also
-   * measures players who search a room. `joins` measures clients that open rooms and fill them, and `arrivals` clients that join the rooms of
-   * others. `starved` measures a window in which spinning processes use the core of the server, and the time until
-   * the rooms have all their updates again. `capacity` finds the largest load, up to `clients`.
+   * measures players who search a room. `memory` measures the memory of each client of the second half, while all play. `joins` measures
+   * clients that open rooms and fill them, and `arrivals` clients that join the rooms of others. `starved` measures a window in which
+   * spinning processes use the core of the server, and the time until the rooms have all their updates again. `capacity` finds the largest
+   * load, up to `clients`.
    */
-  readonly kind: 'play' | 'lobby' | 'joins' | 'arrivals' | 'stalled' | 'starved' | 'capacity'
+  readonly kind: 'play' | 'memory' | 'lobby' | 'joins' | 'arrivals' | 'stalled' | 'starved' | 'capacity'
   /** Divisor of the CPU time of the server. */
   readonly per: 'update' | 'input' | 'flush' | 'join' | 'client and second' | 'room and second'
   readonly clients: number
@@ -132,6 +133,13 @@ export const SCENARIOS: readonly Scenario[] = [
   like('idle', '5,000 connections in rooms of 50, where nothing happens', {
     per: 'client and second',
     clients: 5_000,
+    perRoom: 50,
+    inputs: 0,
+  }),
+  like('memory', 'arena with 1,000 clients, and then 1,000 more', { kind: 'memory', clients: 2_000 }),
+  like('memory-idle', '1,000 connections in rooms of 50, where nothing happens, and then 1,000 more', {
+    kind: 'memory',
+    clients: 2_000,
     perRoom: 50,
     inputs: 0,
   }),

@@ -218,6 +218,7 @@ class ClientFinder implements RoomFinder {
       throw new Refused('room_not_found', `there is no room with the code "${typed}"`)
     }
     right()
+    session.codes ??= new Map()
     const { codes } = session
     codes.delete(roomId)
     codes.set(roomId, code)

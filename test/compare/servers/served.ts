@@ -29,6 +29,8 @@ export interface Sample {
   /** CPU time of the whole process, user and system, microseconds. */
   readonly cpuUs: number
   readonly rssBytes: number
+  /** Heap and memory outside of it that V8 knows of, buffers included. After `collect`: those in use. */
+  readonly liveBytes: number
   /** Inputs that game code has received. */
   readonly inputs: number
   /** Ids of the rooms that this process owns. */
@@ -66,11 +68,17 @@ export async function serve(
   const collect: () => void = runInNewContext('gc')
   process.on('disconnect', () => process.exit(0))
   process.on('message', (question: Question) => {
-    if (question === 'collect') collect()
+    if (question === 'collect') for (let i = 0; i < 2; i++) collect()
     if (question === 'freeze') served.frozen = true
     const { user, system } = process.cpuUsage()
-    const rssBytes = process.memoryUsage.rss()
-    const sample: Sample = { cpuUs: user + system, rssBytes, inputs: served.inputs, rooms: [...served.rooms] }
+    const { rss: rssBytes, heapUsed, external } = process.memoryUsage()
+    const sample: Sample = {
+      cpuUs: user + system,
+      rssBytes,
+      liveBytes: heapUsed + external,
+      inputs: served.inputs,
+      rooms: [...served.rooms],
+    }
     process.send?.(sample)
   })
   const settings: Settings = JSON.parse(process.argv[2] ?? '')
