@@ -15,7 +15,15 @@ import type {
 } from '../shared/room-types.ts'
 import type { WebSocketConstructor } from './connection.ts'
 import { closedByCaller, RoomfulError, type RoomfulErrorCode } from './errors.ts'
-import { type Answer, type Finding, type ListedRoom, Requests, type RoomQuery } from './finding.ts'
+import {
+  type Finding,
+  type ListAnswer,
+  type ListedRoom,
+  type ListedRow,
+  listAfter,
+  Requests,
+  type RoomQuery,
+} from './finding.ts'
 import { lanUrl } from './lan.ts'
 import { Listeners, Reported, type Unsubscribe } from './listeners.ts'
 import { watchPage } from './page.ts'
@@ -345,7 +353,10 @@ export class Client<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoo
     query?: RoomQuery<RoomOfType<Rooms, Type>>,
   ): Promise<ListedRoom<RoomOfType<Rooms, Type>>[]>
   rooms<R extends TypedRoom>(roomType: R['type'], query?: object): Promise<ListedRoom<R>[]> {
-    return this.#reported(async () => rowsOf(await this.#ask(listMessage(roomType, query))))
+    return this.#reported(async () => {
+      const answer = await this.#ask(listMessage(roomType, query))
+      return rowsOf((answer as ListAnswer).rooms!)
+    })
   }
 
   /**
@@ -375,14 +386,17 @@ export class Client<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoo
   ): Unsubscribe {
     const listeners = new Listeners<[rooms: readonly ListedRoom<R>[]]>((error) => this.#thrown(error))
     listeners.add(callback)
+    const { order } = query as RoomQuery
+    let rows: ListedRow[] = []
     let last: string | undefined
     this.#checkOpen()
     return this.#requests.watch(
       listMessage(roomType, query),
       (answer) => {
-        // The server sends the list again after each reconnect.
-        const text = JSON.stringify(answer)
-        if (text !== last) listeners.call(rowsOf(answer))
+        rows = listAfter(rows, answer as ListAnswer, order)
+        // The server sends the whole list again after each reconnect.
+        const text = JSON.stringify(rows)
+        if (text !== last) listeners.call(rowsOf(rows))
         last = text
       },
       failed,
@@ -644,9 +658,8 @@ const queryOf = (query: object = {}): JsonObject =>
 const listMessage = (room_type: string, query?: object) =>
   ({ t: 'rooms', room_type, query: queryOf(query) }) as const
 
-/** Returns the rooms of an answer. */
-const rowsOf = <R extends TypedRoom>(answer: Answer): ListedRoom<R>[] =>
-  (answer as Extract<Answer, { t: 'rooms' }>).rooms.map((row) => ({
+const rowsOf = <R extends TypedRoom>(rows: readonly ListedRow[]): ListedRoom<R>[] =>
+  rows.map((row) => ({
     roomId: row.room_id,
     key: partsOf(row.room_id)[1],
     players: row.players,

@@ -85,6 +85,20 @@ describe('client.watchRooms', () => {
     expect(seen).toEqual([1, 0])
   })
 
+  it('applies the changes of a list, in its order', async () => {
+    const { client, server } = await online()
+    const seen: unknown[] = []
+    client.watchRooms('arena', { order: 'oldest' }, (rooms) =>
+      seen.push(rooms.map(({ key, players }) => `${key} ${players}`)),
+    )
+    const row = (key: string, players = 1) => ({ ...DESERT, room_id: `arena:${key}`, players })
+    server.send({ t: 'rooms', request_id: 1, rooms: [row('b'), row('c')] })
+    server.send({ t: 'rooms', request_id: 1, set: [row('c', 2), row('a')], gone: [] })
+    server.send({ t: 'rooms', request_id: 1, set: [], gone: ['arena:b'] })
+    server.send({ t: 'rooms', request_id: 1, rooms: [row('d')] })
+    expect(seen).toEqual([['b 1', 'c 1'], ['a 1', 'b 1', 'c 2'], ['a 1', 'c 2'], ['d 1']])
+  })
+
   it('requests no list again after it was stopped', async () => {
     const scene = await online()
     scene.client.watchRooms('arena', {}, () => {})()

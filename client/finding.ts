@@ -1,5 +1,5 @@
 import type { DecodedMessage } from '../shared/protocol/codec.ts'
-import type { ClientMessage } from '../shared/protocol/messages.ts'
+import type { ClientMessage, ListedRoom as ListedRow } from '../shared/protocol/messages.ts'
 import type { RoomListing, RoomWhere, TypedRoom, UntypedRoom } from '../shared/room-types.ts'
 import { RoomfulError } from './errors.ts'
 import type { Unsubscribe } from './listeners.ts'
@@ -43,6 +43,8 @@ type Ask = Unnumbered<Extract<ClientMessage, { t: 'rooms' | 'find' }>>
 /** Content of a `find` that names no code. */
 export type Finding = Extract<ClientMessage, { room: unknown }>['room']
 export type Answer = Extract<DecodedMessage, { t: 'rooms' | 'found' }>
+export type ListAnswer = Extract<Answer, { t: 'rooms' }>
+export type { ListedRow }
 
 interface Request {
   readonly message: Ask
@@ -67,7 +69,7 @@ export class Requests {
     return new Promise((answered, failed) => this.#add({ message, answered, failed }))
   }
 
-  /** Calls `changed` with each list until the returned function is called. `failed`: the watch has ended. */
+  /** Calls `changed` with each list, or change of it, until the returned function is called. `failed`: the watch has ended. */
   watch(message: Ask, changed: (answer: Answer) => void, failed: (error: RoomfulError) => void): Unsubscribe {
     const id = this.#add({ message: { ...message, watch: true } as Ask, answered: changed, failed })
     return () => {
@@ -120,6 +122,28 @@ export class Requests {
       this.refused(id, error as RoomfulError)
     }
   }
+}
+
+type Compare = (one: ListedRow, other: ListedRow) => number
+
+const taken = ({ players, reserved }: ListedRow): number => players + reserved
+const compareText = (one: string, other: string): number => (one < other ? -1 : one > other ? 1 : 0)
+const byAge: Compare = (one, other) =>
+  compareText(one.created_at, other.created_at) || compareText(one.room_id, other.room_id)
+const bySeats: Compare = (one, other) => taken(other) - taken(one) || byAge(one, other)
+
+/** Returns a watched list after a message of the server, which has the whole list or what has changed. */
+export function listAfter(
+  rows: readonly ListedRow[],
+  { rooms, set = [], gone = [] }: ListAnswer,
+  order: RoomQuery['order'] = 'fullest',
+): ListedRow[] {
+  const byId = new Map((rooms ?? rows).map((row) => [row.room_id, row]))
+  for (const row of set) byId.set(row.room_id, row)
+  for (const roomId of gone) byId.delete(roomId)
+  const compare = order === 'fullest' || order === 'emptiest' ? bySeats : byAge
+  const sign = order === 'emptiest' || order === 'newest' ? -1 : 1
+  return [...byId.values()].sort((one, other) => sign * compare(one, other))
 }
 
 const isWatch = ({ message }: Request): boolean => 'watch' in message

@@ -447,13 +447,14 @@ export const FIND = finding.scenarios
 const QUERY: JsonObject = { where: { map: 'desert' } }
 const TWO = 'arena:two'
 
-const row = (room_id: string): ListedRoom => ({
+const row = (room_id: string, changes: Partial<ListedRoom> = {}): ListedRoom => ({
   room_id,
   players: 1,
   max_players: 4,
   reserved: 0,
   created_at: '2026-10-01T12:00:00.000Z',
   data: { map: 'desert' },
+  ...changes,
 })
 
 finding.add('R46', 'a list', (s) => {
@@ -468,7 +469,7 @@ finding.add('R46', 'a refused list', (s) => {
   s.error('invalid_options', { request_id: 1 }).expect({ outcomes: { l: { error: 'invalid_options' } } })
 })
 
-finding.add('R46', 'a watch gets whole lists until it is ended', (s) => {
+finding.add('R46', 'a watch gets lists until it is ended', (s) => {
   s.do('watch', { as: 'w', room_type: 'arena', query: QUERY })
   s.client({ t: 'rooms', request_id: 1, room_type: 'arena', query: QUERY, watch: true })
   s.server({ t: 'rooms', request_id: 1, rooms: [row(ARENA)] })
@@ -476,6 +477,35 @@ finding.add('R46', 'a watch gets whole lists until it is ended', (s) => {
   s.do('end_watch', { as: 'w' }).client({ t: 'rooms.end', request_id: 1 })
   s.server({ t: 'rooms', request_id: 1, rooms: [] }).expect({ lists: { w: [[ARENA], [TWO]] } })
 })
+
+finding.add('R46', 'a watch gets what has changed', (s) => {
+  s.do('watch', { as: 'w', room_type: 'arena', query: QUERY }).client({ t: 'rooms', request_id: 1 })
+  s.server({ t: 'rooms', request_id: 1, rooms: [row(ARENA), row(TWO)] })
+  s.server({ t: 'rooms', request_id: 1, set: [row(TWO, { players: 2 })], gone: [] })
+  s.server({ t: 'rooms', request_id: 1, set: [], gone: [ARENA] })
+  s.expect({ lists: { w: [[ARENA, TWO], [TWO, ARENA], [TWO]] } })
+})
+
+const OLDER = '2026-10-01T11:00:00.000Z'
+/** Keys of rooms in each order. `a` is the oldest room, `d` the fullest, and `b` differs from `c` only in its id. */
+for (const [order, ids] of Object.entries({
+  fullest: ['d', 'a', 'b', 'c'],
+  emptiest: ['c', 'b', 'a', 'd'],
+  oldest: ['a', 'b', 'c', 'd'],
+  newest: ['d', 'c', 'b', 'a'],
+}))
+  finding.add('R46', `a list with changes is sorted: ${order}`, (s) => {
+    const [a, b, c, d] = [
+      row('arena:a', { created_at: OLDER }),
+      row('arena:b'),
+      row('arena:c'),
+      row('arena:d', { reserved: 1 }),
+    ]
+    s.do('watch', { as: 'w', room_type: 'arena', query: { order } }).client({ t: 'rooms', request_id: 1 })
+    s.server({ t: 'rooms', request_id: 1, rooms: [c] })
+    s.server({ t: 'rooms', request_id: 1, set: [b, d, a], gone: [] })
+    s.expect({ lists: { w: [['arena:c'], ids.map((key) => `arena:${key}`)] } })
+  })
 
 finding.add('R47', 'a code leads to a room, which the join does not make', (s, room) => {
   s.do('join_by_code', { as: ARENA, code: 'k7qx2m' }).client({ t: 'find', request_id: 1, code: 'k7qx2m' })

@@ -3,7 +3,6 @@ import { type Delta, DeltaMismatch } from '../sync/delta.ts'
 import type {
   ClientMessage,
   FlushMessage,
-  ListedRoom,
   MemberInfo,
   PatchAt,
   PlainMessage,
@@ -86,10 +85,8 @@ export interface Codec {
   readonly binary: boolean
   /** Encodes any message except those of the state stream. */
   encode(message: PlainMessage): Payload
-  /** Encodes the rows of a list, once for all clients that get them. */
-  rows(rooms: readonly ListedRoom[]): Payload
-  /** Returns the message `rooms` with rows from `rows`. */
-  list(requestId: number, rows: Payload): Payload
+  /** Returns an encoded message `rooms` for another request. `encoded` has the request id 1. */
+  listFor(requestId: number, encoded: Payload): Payload
   /** Returns the messages of a batch, each as a payload for `decode`. Undefined: the frame is one message. Throws ProtocolError. */
   unbatch(payload: Payload): readonly Payload[] | undefined
   /** Returns true if the undecoded payload is a `message` without `ref`. False: it is not, or it cannot be determined without decoding. */

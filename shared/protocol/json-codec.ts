@@ -9,18 +9,12 @@ import {
   type WholeName,
 } from './codec.ts'
 import { ProtocolError, UnsafeInteger } from './error-codes.ts'
-import type {
-  ClientMessage,
-  FlushMessage,
-  ListedRoom,
-  MemberInfo,
-  PatchAt,
-  ServerMessage,
-  StateAt,
-} from './messages.ts'
+import type { ClientMessage, FlushMessage, MemberInfo, PatchAt, ServerMessage, StateAt } from './messages.ts'
 import { parseNamed, unsafeInteger } from './schema.ts'
 
 const encodeJson = (message: ServerMessage): Payload => Buffer.from(JSON.stringify(message))
+
+const LIST_HEAD = '{"t":"rooms","request_id":'
 
 /** `roomful.v1.json`: each message is one text frame with an object that has `t`. */
 export class JsonCodec implements Codec {
@@ -32,12 +26,8 @@ export class JsonCodec implements Codec {
     return encodeJson(message)
   }
 
-  rows(rooms: readonly ListedRoom[]): Payload {
-    return Buffer.from(JSON.stringify(rooms))
-  }
-
-  list(requestId: number, rows: Payload): Payload {
-    return Buffer.concat([Buffer.from(`{"t":"rooms","request_id":${requestId},"rooms":`), rows, END])
+  listFor(requestId: number, encoded: Payload): Payload {
+    return Buffer.concat([Buffer.from(`${LIST_HEAD}${requestId}`), encoded.subarray(LIST_HEAD.length + 1)])
   }
 
   decode(payload: Payload): ClientMessage {

@@ -161,7 +161,7 @@ export const CLIENT_MESSAGES = {
   token: message(6, { token: text(MAX.token) }),
   /** Ends the session. Its members leave their rooms. */
   goodbye: message(8, {}),
-  /** Requests the rooms of a list. `watch`: the server sends the list again after each change until `rooms.end`. */
+  /** Requests the rooms of a list. `watch`: the server sends the changes of the list until `rooms.end`. */
   rooms: message(9, {
     request_id: REF,
     room_type: text(MAX.room_type),
@@ -230,7 +230,13 @@ export const SERVER_MESSAGES = {
   /** `url` undefined: the client's configured address. */
   move: message(27, { in_ms: NUMBER, url: optional(text()) }),
   pong: message(28, { at: NUMBER, server_time: text() }),
-  rooms: message(32, { request_id: REF, rooms: list(record(LISTED_ROOM)) }),
+  /** A list: all rows (`rooms`), or new and changed rows (`set`) and the ids of rooms that are no longer in it (`gone`). */
+  rooms: message(32, {
+    request_id: REF,
+    rooms: orNil(list(record(LISTED_ROOM))),
+    set: optional(list(record(LISTED_ROOM))),
+    gone: optional(list(text())),
+  }),
   found: message(33, { request_id: REF, room_id: text() }),
   /** Number of spectators in a room. Follows each whole state and each resume, and then each change, at most once a second. */
   spectators: message(34, { room_id: ADDRESS, count: COUNT }),

@@ -16,7 +16,6 @@ import {
   CLIENT_OPCODES,
   type ClientMessage,
   type FlushMessage,
-  type ListedRoom,
   MAX,
   type MemberInfo,
   type PatchAt,
@@ -41,7 +40,6 @@ import {
 import { isCount, isRef, parsePositional, unsafeInteger } from './schema.ts'
 
 const WRITERS = messageWriters(SERVER_MESSAGES)
-const ROWS = SERVER_MESSAGES.rooms.fields.rooms
 
 /** First byte of a short array, without its length. */
 const FIXARRAY = 0x90
@@ -65,17 +63,11 @@ export class MsgpackCodec implements Codec {
     return this.#writer.take()
   }
 
-  rows(rooms: readonly ListedRoom[]): Payload {
-    writeField(ROWS, this.#writer.begin(), rooms)
-    return this.#writer.take()
-  }
-
-  list(requestId: number, rows: Payload): Payload {
+  listFor(requestId: number, encoded: Payload): Payload {
     const to = this.#writer.begin()
-    to.array(3)
-    to.number(SERVER_OPCODES.rooms)
     to.number(requestId)
-    return concat(to.take(), rows)
+    // The array's length, the opcode and the request id 1 have one byte each.
+    return concat(encoded.subarray(0, 2), to.take(), encoded.subarray(3))
   }
 
   unbatch(payload: Payload): readonly Payload[] | undefined {

@@ -112,8 +112,9 @@ export const LIST_ATTACKS: readonly Attack[] = [
       for (let n = 0; n < SESSIONS; n++) {
         const client = await guest(target, target.wsUrls[0]!, token, '127.0.0.1')
         const seen = new Map<unknown, number>()
-        client.onMessage = ({ t, request_id: id, rooms }) => {
-          const round = t === 'rooms' ? (rooms as { data: { f0: number } }[])[0]?.data.f0 : undefined
+        client.onMessage = ({ t, request_id: id, rooms, set }) => {
+          const rows = (rooms ?? set) as { data: { f0: number } }[]
+          const round = t === 'rooms' ? rows[0]?.data.f0 : undefined
           if (round === undefined) return
           if (round < (seen.get(id) ?? 0)) stale += 1
           seen.set(id, round)
@@ -237,12 +238,10 @@ export const LIST_ATTACKS: readonly Attack[] = [
         const address = `127.0.${1 + Math.floor(n / 250)}.${1 + (n % 250)}`
         const client = await guest(target, target.wsUrls[n % 2]!, token, address)
         has.push(0)
-        client.onMessage = ({ t, rooms }) => {
+        client.onMessage = ({ t, rooms, set }) => {
           if (t !== 'rooms') return
-          const change = Math.max(
-            0,
-            ...(rooms as { data: { f0?: number } }[]).map(({ data }) => data.f0 ?? 0),
-          )
+          const rows = (rooms ?? set) as { data: { f0?: number } }[]
+          const change = Math.max(0, ...rows.map(({ data }) => data.f0 ?? 0))
           for (let at = has[n]! + 1; at <= change; at++) waits.push(performance.now() - sentAt[at]!)
           has[n] = Math.max(has[n]!, change)
         }

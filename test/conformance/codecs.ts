@@ -182,15 +182,16 @@ function listedRoom(value: Record<string, unknown>): ListedRoom {
   }
 }
 
-const listedRooms: Field = {
-  name: 'rooms',
+const listedRooms = (name: string): Field => ({
+  name,
+  optional: true,
   json: (value) => list(value).map((room) => listedRoom(record(room))),
   msgpack: (value) =>
     list(value).map((row) => {
       const room = named(row, LISTED, 'spectators')
       return listedRoom({ ...room, data: plain(room.data as WireValue) })
     }),
-}
+})
 
 /** In MessagePack, a message has no element for its room: `RoomContext` knows the room. */
 const about: Field = { name: 'room_id', json: text, msgpack: text, addressed: true }
@@ -273,7 +274,15 @@ export const SHAPES: Readonly<Record<ServerName, { opcode: number; fields: reado
   },
   move: { opcode: 27, fields: [both('in_ms', count), optional(both('url', text))] },
   pong: { opcode: 28, fields: [both('at', number), both('server_time', time)] },
-  rooms: { opcode: 32, fields: [both('request_id', ref), listedRooms] },
+  rooms: {
+    opcode: 32,
+    fields: [
+      both('request_id', ref),
+      listedRooms('rooms'),
+      listedRooms('set'),
+      optional(both('gone', (value) => list(value).map(text))),
+    ],
+  },
   found: { opcode: 33, fields: [both('request_id', ref), both('room_id', text)] },
 }
 
@@ -299,6 +308,12 @@ function readFields(
       `error ${message.code} with retryable ${message.retryable}: the page says the opposite`,
     )
   }
+  const { rooms, set, gone } = message
+  if (
+    t === 'rooms' &&
+    ((rooms === undefined) !== (set !== undefined) || (set === undefined) !== (gone === undefined))
+  )
+    throw new ProtocolFault('rooms has either rooms, or set and gone')
   return message
 }
 

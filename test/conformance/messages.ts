@@ -171,7 +171,8 @@ interface ServerMessages {
   }
   move: { in_ms: number; url?: string }
   pong: { at: number; server_time: string }
-  rooms: { request_id: number; rooms: ListedRoom[] }
+  /** Either `rooms`, or `set` and `gone`. */
+  rooms: { request_id: number; rooms?: ListedRoom[]; set?: ListedRoom[]; gone?: string[] }
   found: { request_id: number; room_id: string }
 }
 

@@ -240,7 +240,7 @@ describe('A watch', () => {
     client.send({ t: 'rooms', request_id: id, room_type: 'arena', watch: true })
   const lengths = (client: TestClient, id: number) =>
     client.received.flatMap((message) =>
-      message.t === 'rooms' && message.request_id === id ? [message.rooms.length] : [],
+      message.t === 'rooms' && message.request_id === id ? [message.rooms!.length] : [],
     )
 
   it('sends the list immediately and after each change, until rooms.end', async () => {

@@ -2,7 +2,7 @@ import { Registry } from 'prom-client'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import { registerMetrics } from '../../../shared/metrics.ts'
 import { JsonCodec } from '../../../shared/protocol/json-codec.ts'
-import type { ListedRoom } from '../../../shared/protocol/messages.ts'
+import type { ListedRoom, ServerMessage } from '../../../shared/protocol/messages.ts'
 import { FakeClock } from '../../../test/kit/fake-clock.ts'
 import {
   listedRow,
@@ -14,13 +14,13 @@ import {
 import { TestOwner, testCodecs } from '../../../test/support/gateway/test-owner.ts'
 import { LIST_METRICS } from './metrics.ts'
 
-/** Counts the encodings of rows. */
+/** Counts the encodings of lists. */
 class CountingCodec extends JsonCodec {
   encodings = 0
 
-  override rows(rooms: readonly ListedRoom[]) {
-    this.encodings++
-    return super.rows(rooms)
+  override encode(message: ServerMessage) {
+    if (message.t === 'rooms') this.encodings++
+    return super.encode(message)
   }
 }
 
@@ -49,7 +49,7 @@ const sized = (bytes: number) => listedRow('one', { data: 'x'.repeat(bytes) })
 /** The sizes of the lists that a client has received, oldest first. */
 const sizesOf = (client: TestClient): number[] =>
   client.received.flatMap((message) =>
-    message.t === 'rooms' ? [String(message.rooms[0]?.data ?? '').length] : [],
+    message.t === 'rooms' ? [String(message.rooms![0]?.data ?? '').length] : [],
   )
 
 const sum = (sizes: readonly number[]): number => sizes.reduce((all, one) => all + one, 0)
@@ -89,6 +89,33 @@ const delayed = async (by: string): Promise<number> => {
 }
 
 describe('The list of a watch', () => {
+  it('comes whole, and then as the rows that change and the ids of the rooms that go', async () => {
+    const [one, two, three] = [listedRow('one'), listedRow('two'), listedRow('three')]
+    const fuller = { ...two, players: 2 }
+    lists.all = [one, two, three]
+    const { client } = await test.hello()
+    await watch(client)
+    for (const rows of [[fuller, one], [fuller, one, three], [one], [], [two, three]]) {
+      lists.change(...rows)
+      await client.roundTrip()
+    }
+    const row = (key: string, players = 1) => [`arena:${key}`, players]
+    const brief = (list?: readonly ListedRoom[]) => list?.map(({ room_id, players }) => [room_id, players])
+    expect(
+      client.received.flatMap((message) =>
+        message.t === 'rooms' ? [[brief(message.rooms), brief(message.set), message.gone]] : [],
+      ),
+    ).toEqual([
+      [[row('one'), row('two'), row('three')], undefined, undefined],
+      [undefined, [row('two', 2)], ['arena:three']],
+      [undefined, [row('three')], []],
+      [undefined, [], ['arena:two', 'arena:three']],
+      // No row stays.
+      [[], undefined, undefined],
+      [[row('two'), row('three')], undefined, undefined],
+    ])
+  })
+
   it('is not sent again if it has not changed for players', async () => {
     lists.all = [sized(10)]
     const { client } = await test.hello()

@@ -1,4 +1,3 @@
-import { hash } from 'node:crypto'
 import { type Clock, sleep } from '../../../shared/clock.ts'
 import type { Codec, Payload } from '../../../shared/protocol/codec.ts'
 import type { ListedRoom } from '../../../shared/protocol/messages.ts'
@@ -107,8 +106,8 @@ export class ClientLists {
   readonly #encoded: EncodedRows
   /** By request id, the newest list that waits. */
   readonly #waiting = new Map<number, readonly RoomRow[]>()
-  /** By request id of a watch, the digest of the last list that was sent. */
-  readonly #sent = new Map<number, string>()
+  /** By request id of a watch, the list that its client has. */
+  readonly #sent = new Map<number, readonly RoomRow[]>()
   /** Ids of requests that wait for their only list. */
   readonly #unanswered = new Set<number>()
   /** The previous query. */
@@ -151,13 +150,7 @@ export class ClientLists {
   /** Returns the receiver of a watch's lists. `failed`: called if the watch has to end. */
   watcher(requestId: number, failed: Watcher['failed']): Watcher {
     const { canQuery, chargeQuery } = this.#purse
-    return { canPay: canQuery, pay: chargeQuery, changed: (rows) => this.#changed(requestId, rows), failed }
-  }
-
-  /** Sends the list of a watch, unless the client has it already. */
-  #changed(requestId: number, rows: readonly RoomRow[]): void {
-    if (!this.#sent.has(requestId)) this.#sent.set(requestId, '')
-    this.#add(requestId, rows)
+    return { canPay: canQuery, pay: chargeQuery, changed: (rows) => this.#add(requestId, rows), failed }
   }
 
   /** A watch has ended: its list that waits is dropped. */
@@ -225,40 +218,59 @@ export class ClientLists {
     if (!first || this.#isHeldUp()) return
     const [requestId, rows] = first
     this.#waiting.delete(requestId)
-    this.#unanswered.delete(requestId)
-    const { codec } = this.#connection
-    const { bytes, digest } = this.#encoded.of(codec, rows)
     const before = this.#sent.get(requestId)
-    if (before === digest) return
-    if (before !== undefined) this.#sent.set(requestId, digest)
-    this.#purse.charge(this.#connection.sendEncoded(codec.list(requestId, bytes)))
+    if (!this.#unanswered.delete(requestId)) this.#sent.set(requestId, rows)
+    const { codec } = this.#connection
+    const encoded = this.#encoded.of(codec, rows, before)
+    if (encoded) this.#purse.charge(this.#connection.sendEncoded(codec.listFor(requestId, encoded)))
   }
 }
 
-interface Encoded {
-  readonly bytes: Payload
-  readonly digest: string
-}
+/** The list of a client that has none. */
+const NOTHING: readonly RoomRow[] = []
 
-/** Rows as bytes. Watches of equal queries have the same array of rows, which is encoded once for each subprotocol. */
+/** Undefined: players see no change. */
+type Encoded = Payload | undefined
+
+/** Lists as bytes. Watches of equal queries have the same arrays of rows, so each change is encoded once for each subprotocol. */
 class EncodedRows {
-  readonly #encoded = new WeakMap<readonly RoomRow[], Map<Codec, Encoded>>()
+  /** By the list, and by the list before it. */
+  readonly #encoded = new WeakMap<readonly RoomRow[], WeakMap<readonly RoomRow[], Map<Codec, Encoded>>>()
 
-  of(codec: Codec, rows: readonly RoomRow[]): Encoded {
-    let byCodec = this.#encoded.get(rows)
-    if (!byCodec) {
-      byCodec = new Map()
-      this.#encoded.set(rows, byCodec)
+  /** Returns the list `rows` for clients with the list `before`, as a message with the request id 1. */
+  of(codec: Codec, rows: readonly RoomRow[], before = NOTHING): Encoded {
+    const byBefore = this.#encoded.get(rows) ?? new WeakMap<readonly RoomRow[], Map<Codec, Encoded>>()
+    this.#encoded.set(rows, byBefore)
+    const byCodec = byBefore.get(before) ?? new Map<Codec, Encoded>()
+    byBefore.set(before, byCodec)
+    if (!byCodec.has(codec)) {
+      const list = listAfter(before, rows)
+      byCodec.set(codec, list && codec.encode({ t: 'rooms', request_id: 1, ...list }))
     }
-    let encoded = byCodec.get(codec)
-    if (!encoded) {
-      const bytes = codec.rows(rows.map(listed))
-      encoded = { bytes, digest: hash('sha256', bytes, 'base64url') }
-      byCodec.set(codec, encoded)
-    }
-    return encoded
+    return byCodec.get(codec)
   }
 }
+
+/** Returns what a client with the list `before` lacks. Undefined: nothing. */
+function listAfter(
+  before: readonly RoomRow[],
+  rows: readonly RoomRow[],
+): { rooms: ListedRoom[] } | { set: ListedRoom[]; gone: string[] } | undefined {
+  const left = new Map(before.map((row) => [row.room_id, row]))
+  const set: ListedRoom[] = []
+  for (const row of rows) {
+    if (!isShownAs(row, left.get(row.room_id))) set.push(listed(row))
+    left.delete(row.room_id)
+  }
+  const gone = [...left.keys()]
+  if (before !== NOTHING && set.length + gone.length === 0) return undefined
+  // If no row stays, the whole list is shorter.
+  return set.length === rows.length ? { rooms: set } : { set, gone }
+}
+
+/** Returns true if players see no difference between two rows. */
+const isShownAs = (row: RoomRow, before: RoomRow | undefined): boolean =>
+  row === before || (before !== undefined && JSON.stringify(listed(row)) === JSON.stringify(listed(before)))
 
 const listed = ({
   room_id,

@@ -1,9 +1,12 @@
+import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
+import { listAfter } from '../../../client/finding.ts'
 import type { Json } from '../../../shared/json.ts'
 import {
   decodeRow,
   encodeRow,
   InvalidQuery,
+  isBefore,
   type RoomQuery,
   readQuery,
   rowMatcher,
@@ -130,4 +133,32 @@ describe('encodeRow and decodeRow', () => {
       expect(decodeRow(new TextEncoder().encode(JSON.stringify(wrong)))).toBeUndefined()
     expect(decodeRow(new Uint8Array([0x7b, 0xff]))).toBeUndefined()
   })
+})
+
+describe('A watched list of a client', () => {
+  const ROWS = fc.uniqueArray(
+    fc.record({
+      room_id: fc.constantFrom('a', 'b', 'c', 'd', 'e', 'B', 'é').map((key) => `duel:${key}`),
+      players: fc.integer({ min: 0, max: 2 }),
+      reserved: fc.integer({ min: 0, max: 1 }),
+      created_at: fc.constantFrom('2026-01-01T00:00:00.000Z', '2026-01-01T00:00:00.001Z'),
+      data: fc.constant(null),
+    }),
+    { selector: ({ room_id }) => room_id },
+  )
+
+  it.each(['fullest', 'emptiest', 'newest', 'oldest'] as const)(
+    'is sorted as the server sorts: %s',
+    (order) => {
+      fc.assert(
+        fc.property(ROWS, ROWS, (before, rows) => {
+          const known = listAfter([], { t: 'rooms', request_id: 1, rooms: before }, order)
+          const ids = rows.map(({ room_id }) => room_id)
+          const gone = before.map(({ room_id }) => room_id).filter((id) => !ids.includes(id))
+          const list = listAfter(known, { t: 'rooms', request_id: 1, set: rows, gone }, order)
+          expect(list).toEqual(rows.sort((one, other) => (isBefore(order, one, other) ? -1 : 1)))
+        }),
+      )
+    },
+  )
 })

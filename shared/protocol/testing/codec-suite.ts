@@ -118,21 +118,19 @@ export function codecSuite(name: string, { codec, client, raw, later }: Subject)
       expect(codec().decode(raw({ ...JOIN, options: undefined }))).toEqual(joined)
     })
 
-    test('a list with rows that were encoded before has the bytes of the whole message', () => {
+    test('a list that was encoded for another request has the bytes of the whole message', () => {
       const row = { room_id: 'arena:é', players: 1, reserved: 0, created_at: '2026-01-01T00:00:00.000Z' }
-      const lists = [
-        [],
-        [
-          { ...row, data: { map: 'desert', level: 1.5 } },
-          { ...row, max_players: 4, data: null },
-        ],
+      const rows = [
+        { ...row, data: { map: 'desert', level: 1.5 } },
+        { ...row, max_players: 4, data: null },
       ]
+      const lists = [{ rooms: [] }, { rooms: rows }, { set: rows, gone: ['arena:one'] }]
       const server = codec()
-      for (const rooms of lists)
+      const encoded = (list: (typeof lists)[number], id: number) =>
+        Buffer.from(server.encode({ t: 'rooms', request_id: id, ...list }))
+      for (const list of lists)
         for (const id of [1, 200, 70_000, 2 ** 40])
-          expect(Buffer.from(server.list(id, server.rows(rooms)))).toEqual(
-            Buffer.from(server.encode({ t: 'rooms', request_id: id, rooms })),
-          )
+          expect(Buffer.from(server.listFor(id, encoded(list, 1)))).toEqual(encoded(list, id))
     })
 
     test('any JSON value is unchanged as data', () => {

@@ -60,6 +60,37 @@ topic.each('a wrong code is room_not_found', 'R47', async (stage, codec) => {
   await peer.expect('error', { request_id: id, code: 'room_not_found' })
 })
 
+topic.once('a watched list comes whole, and then as what has changed', 'R46', async (stage) => {
+  const keys = [stage.key(), stage.key()]
+  const [hurt, other] = keys.map((key) => `arena:${key}`) as [string, string]
+  const host = await stage.connect('json')
+  const views = await Promise.all(keys.map((key) => host.join('arena', key)))
+  const peer = await stage.connect('msgpack', { rooms: [hurt, other] })
+  const id = peer.session.nextRequest()
+  peer.send({ t: 'rooms', request_id: id, room_type: 'arena', query: { where: { wounded: 0 } }, watch: true })
+  const lists = () => peer.inbox.filter((message) => message.t === 'rooms')
+  const players = (): [string, number][] => {
+    const known = new Map<string, number>()
+    for (const { rooms, set, gone } of lists()) {
+      if (rooms) known.clear()
+      for (const row of rooms ?? set ?? []) known.set(row.room_id, row.players)
+      for (const roomId of gone ?? []) known.delete(roomId)
+    }
+    return [...known].sort()
+  }
+  const shows = (...rows: [string, number][]) =>
+    peer.until(`the list is ${JSON.stringify(rows)}`, () => canonical(players()) === canonical(rows.sort()))
+  await shows([hurt, 1], [other, 1])
+  assert.ok(lists()[0]!.rooms, 'the first list is whole')
+  const guest = await stage.connect('json')
+  await guest.join('arena', keys[0]!)
+  await shows([hurt, 2], [other, 1])
+  assert.deepEqual([lists().at(-1)!.set?.length, lists().at(-1)!.gone], [1, []])
+  await guest.acted(hurt, 'hit', { target: views[0]!.memberId })
+  await shows([other, 1])
+  assert.deepEqual([lists().at(-1)!.set, lists().at(-1)!.gone], [[], [hurt]])
+})
+
 topic.each('without options the key is default', KEY, async (stage, codec) => {
   const peer = await stage.connect(codec)
   const id = peer.session.nextRequest()
