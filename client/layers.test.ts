@@ -68,13 +68,15 @@ class HiddenRoom {
     this.state = state
     this.replica = new Replica({
       roomId: ROOM,
-      clock: this.clock,
       counters: newCounters(),
       decodeStates: true,
       report: (error) => {
         throw error
       },
       send: (message) => this.asked.push(message),
+      broken: (cause) => {
+        throw new Error(cause)
+      },
     })
     this.replica.restart()
     this.deliver(...this.whole('snapshot'))

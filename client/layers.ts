@@ -40,16 +40,17 @@ export class LayeredState {
     return this.#merged.state
   }
 
-  /** Applies a snapshot of the base, with the layers stated at its position only. Returns false if a checksum differs; the state is kept anyway. */
+  /** Applies a snapshot of the base, with the layers stated at its position only. Returns false and changes nothing if one does not fit. */
   replace(whole: Position & { readonly checksum: number }, state: Json, keys: KeyTable): boolean {
     const layers = new Map([...this.#layers].filter(([, { stated }]) => isAt(stated, whole)))
     const right = this.#change(
       layers,
       this.#release(whole).filter(({ t }) => t !== 'layer.patch'),
     )
+    if (!right || this.#checksum.of(state) !== whole.checksum) return false
     this.#keys = keys
     this.#set(state, layers)
-    return this.#checksum.of(state) === whole.checksum && right
+    return true
   }
 
   /** Applies a patch of the base with its held layer frames. Returns false and changes nothing if one does not fit. */

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { inRoom } from '../test/support/client/play.ts'
+import { code, inRoom, online } from '../test/support/client/play.ts'
 
 test('each patch changes the state, and calls listeners with the new and the previous state', async () => {
   const { server, room, owner, client } = await inRoom()
@@ -23,15 +23,45 @@ test('a patch without a change calls no listener and advances the position', asy
   expect(client.stats.resyncs.sequence).toBe(0)
 })
 
-test('a resync with a wrong checksum is shown, counted, and requested again after a wait', async () => {
-  const { server, room, owner, client, pass } = await inRoom()
+test('a resync with a wrong checksum is not shown: the client reconnects, and resumes from position 0', async () => {
+  const { server, room, owner, client, pass, errors } = await inRoom()
+  server.onHello = () => {
+    server.welcome()
+    server.deliver(owner.resync(), owner.patch({ n: 2 }))
+  }
   server.deliver(owner.wrongPatch({ n: 1 }), owner.wrongResync())
-  expect(room.state).toEqual({ n: 1 })
+  expect([room.state, room.memberId]).toEqual([{ players: {} }, owner.own])
+  expect(errors).toEqual([code('protocol_error')])
+  await pass(300)
+  expect(server.all('hello')[1]).toMatchObject({ resume: { rooms: [{ epoch: 0, seq: 0 }] } })
+  expect(room.state).toEqual({ n: 2 })
   expect(server.all('state.resync')).toHaveLength(1)
-  await pass(2100)
-  expect(server.all('state.resync')).toHaveLength(2)
   expect(client.stats.resyncs.checksum).toBe(2)
-  server.deliver(owner.resync(), owner.patch({ n: 2 }))
+})
+
+test('a snapshot with a wrong checksum joins no room: the client reconnects, and sends the join again', async () => {
+  const { client, server, pass } = await online()
+  server.onJoin = ({ request_id }) => {
+    const owner = server.room('arena:lobby')
+    server.send({ t: 'joined', request_id, room_id: 'arena:lobby', member_id: 'mem_1' })
+    server.onJoin = (join) => server.seat(join)
+    server.deliver(owner.wrongSnapshot())
+  }
+  const joining = client.join('arena', { key: 'lobby' })
+  await pass(300)
+  expect(server.all('hello')[1]).toMatchObject({ resume: { rooms: [] } })
+  expect(server.all('join').map(({ request_id }) => request_id)).toEqual([1, 1])
+  expect((await joining).state).toEqual({ players: {} })
+})
+
+test('a request for the whole state is made once, however long the answer takes, also after a refusal', async () => {
+  const { server, owner, room, pass } = await inRoom()
+  server.deliver(owner.wrongPatch({ n: 1 }))
+  server.refuse('not_in_room', { room_id: room.id })
+  await pass(20_000)
+  server.deliver(owner.patch({ n: 2 }))
+  expect(server.all('state.resync')).toHaveLength(1)
+  server.deliver(owner.resync())
   expect(room.state).toEqual({ n: 2 })
 })
 

@@ -1,4 +1,3 @@
-import type { Clock } from '../shared/clock.ts'
 import type { Json } from '../shared/json.ts'
 import type { DecodedMessage, KeyTable, WholeName } from '../shared/protocol/codec.ts'
 import type { ClientMessage, MemberInfo, ResyncReason } from '../shared/protocol/messages.ts'
@@ -108,22 +107,18 @@ class RoomCopy {
     this.#state.forgetHeld()
   }
 
-  /** Applies a snapshot. `checksum`: it cannot be read, or its checksum did not match; then it is kept as the best available state. */
+  /** Applies a snapshot. `checksum`: it cannot be read, or its checksum does not match. */
   replace(whole: Whole): Verdict {
     if (this.#isOld(whole)) return 'drop'
     const keys: KeyTable = []
     const read = readable(() => whole.read(keys))
-    if (!read) {
-      this.#resyncing = true
-      return 'checksum'
-    }
-    const { state, members } = read
-    const right = !this.#hasState || this.#state.replace(whole, state, keys)
+    if (!read || (this.#hasState && !this.#state.replace(whole, read.state, keys))) return 'checksum'
+    const { members } = read
     this.#members = members.map(toMember)
     this.#at = { epoch: whole.epoch, seq: whole.seq }
     this.#wholeSeq = whole.seq
-    this.#resyncing = !right
-    return right ? 'take' : 'checksum'
+    this.#resyncing = false
+    return 'take'
   }
 
   /** Applies a patch, or leaves the state unchanged. */
@@ -167,9 +162,6 @@ class RoomCopy {
   }
 }
 
-/** Time after which a pending resync is requested again. */
-const RESYNC_WAIT_MS = 2000
-
 /** Frames that update a copy of a room. */
 export type RoomFrame = Extract<
   DecodedMessage,
@@ -179,11 +171,12 @@ type Frame<T extends RoomFrame['t']> = Extract<RoomFrame, { t: T }>
 
 interface ReplicaParts {
   readonly roomId: string
-  readonly clock: Clock
   readonly counters: Counters
   readonly decodeStates: boolean
   readonly report: Report
   readonly send: (message: ClientMessage) => void
+  /** A complete state cannot be used. Only another connection brings it again. */
+  readonly broken: (cause: string) => void
 }
 
 /** A client's view of a room: updates its copy, requests resyncs, and notifies the subscribers. */
@@ -194,7 +187,6 @@ export class Replica {
   readonly #parts: ReplicaParts
   readonly #copy: RoomCopy
   #spectators = 0
-  #cancelRetry = () => {}
 
   constructor(parts: ReplicaParts) {
     this.#parts = parts
@@ -229,13 +221,11 @@ export class Replica {
 
   /** Starts a seat. Its snapshot follows. */
   restart(): void {
-    this.#cancelRetry()
     this.#copy.restart()
   }
 
   /** The connection is lost, with a pending resync. After a resume the server sends the missing updates without a request. */
   pause(): void {
-    this.#cancelRetry()
     this.#copy.goOn()
   }
 
@@ -267,11 +257,11 @@ export class Replica {
     if (frame.t === 'state.resync' && !resyncing) this.#parts.counters.resyncs.unasked += 1
     const verdict = this.#copy.replace(frame)
     if (verdict === 'drop') return
-    this.#cancelRetry()
     if (verdict !== 'take') {
-      // An immediate second resync would probably give the same result.
       this.#parts.counters.resyncs[verdict] += 1
-      this.#askLater(verdict)
+      this.#copy.restart()
+      this.#parts.broken(`the state of ${this.#parts.roomId} at seq ${frame.seq} cannot be applied`)
+      return
     }
     this.onState.call(this.#copy.state, state)
     this.onMembers.call(this.#copy.members, members)
@@ -318,15 +308,6 @@ export class Replica {
   #ask(reason: ResyncReason): void {
     this.#parts.counters.resyncs[reason] += 1
     this.#copy.awaitResync()
-    this.#sendAsk(reason)
-  }
-
-  #sendAsk(reason: ResyncReason): void {
     this.#parts.send({ t: 'state.resync', room_id: this.#parts.roomId, reason })
-    this.#askLater(reason)
-  }
-
-  #askLater(reason: ResyncReason): void {
-    this.#cancelRetry = this.#parts.clock.schedule(RESYNC_WAIT_MS, () => this.#sendAsk(reason))
   }
 }

@@ -84,6 +84,8 @@ export interface SeatLink {
   sendEncoded(payload: Encoded): void
   encode(message: ClientMessage): Encoded
   trySend(message: ClientMessage): void
+  /** A frame of the server cannot be used. Closes the connection, and connects again. */
+  broken(cause: unknown): void
   /** The status of the seat, or its wish to leave, has changed. */
   changed(): void
   /** The seat has ended. */
@@ -228,10 +230,10 @@ export class Seat {
 
   /** Position of the seat, for a resume. Undefined: there is nothing to resume. */
   get position(): ResumePosition | undefined {
-    // No room was ever at this position, so the server sends a complete state.
-    const nowhere = this.#status === 'resuming' ? { epoch: 0, seq: 0 } : undefined
-    const at = this.#status === 'joined' ? this.replica.position : nowhere
-    return at && { room_id: this.roomId, member_id: this.#memberId, ...at, settled: this.#unacked.settled }
+    if (!this.#hasSeat) return undefined
+    // Without a state: no room was ever at position 0, so the server sends a complete state.
+    const at = this.replica.position ?? { epoch: 0, seq: 0 }
+    return { room_id: this.roomId, member_id: this.#memberId, ...at, settled: this.#unacked.settled }
   }
 
   /** Sends a reliable message. Resolves when it is acknowledged, with the reply to a `request`. Rejects with a RoomfulError. */
@@ -315,7 +317,7 @@ export class Seat {
       case 'state.resync': {
         const { spectator } = this
         this.replica.receive(frame)
-        this.#arrived()
+        if (this.replica.position) this.#arrived()
         if (this.spectator !== spectator) this.#link.changed()
         break
       }

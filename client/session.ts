@@ -171,6 +171,11 @@ export class ClientSession {
     if (this.#status === 'reconnecting' && !this.#attempt) void this.#dial()
   }
 
+  /** A frame of the server cannot be used. Closes the connection, and connects again. */
+  broken(cause: unknown): void {
+    if (this.#ready) this.#lost(this.#unreadable(cause))
+  }
+
   /** The page is hidden or closed. Closes the connection without a goodbye, and connects again only after `goOn`. */
   suspend(): void {
     const { status } = this
@@ -262,15 +267,17 @@ export class ClientSession {
         closed: (code, reason) => ended(this.#closeError(code, reason)),
         silent: () =>
           ended(new RoomfulError('connection_lost', 'The server is silent.', { retryable: true })),
-        broken: (cause) => {
-          const text = `Unreadable frame: ${cause}`
-          const error = new RoomfulError('protocol_error', text, { retryable: true, cause })
-          this.#parts.report(error)
-          ended(error)
-        },
+        broken: (cause) => ended(this.#unreadable(cause)),
       },
     )
     return connection
+  }
+
+  #unreadable(cause: unknown): RoomfulError {
+    const text = `Unreadable frame: ${cause}`
+    const error = new RoomfulError('protocol_error', text, { retryable: true, cause })
+    this.#parts.report(error)
+    return error
   }
 
   #sayHello(token: string | undefined): void {

@@ -226,7 +226,7 @@ class Room:
     def __init__(self, client, join):
         self.on_change = self.on_event = self.on_left = lambda *args: None
         self._client, self._join, self.room_id = client, join, None
-        self._loop, self._asking = asyncio.get_running_loop(), None
+        self._loop, self._asking = asyncio.get_running_loop(), False
         self._forget()
 
     def _forget(self):
@@ -238,9 +238,7 @@ class Room:
 
     def end_wait(self):
         """A whole state has arrived, or the connection has ended (R17, R32)."""
-        if self._asking:
-            self._asking.cancel()
-        self._asking, self._held = None, {}
+        self._asking, self._held = False, {}
 
     def request(self, message):
         """Sends a join or leave. Returns a future of its answer."""
@@ -326,7 +324,11 @@ class Room:
             try:
                 self._take_state(t, frame, frame["seq"] - self.seq)
             except CANNOT_APPLY:
-                self._ask("checksum")
+                if "members" in frame:  # Only another connection brings the state (R17).
+                    self.epoch = self.seq = 0
+                    self._client.connection.reader.cancel()
+                else:
+                    self._ask("checksum")
             if t == "event":
                 self._loop.call_soon(self.on_event, frame["name"], frame.get("data"))
             else:
@@ -383,11 +385,11 @@ class Room:
         self._parts, (self.epoch, self.seq) = parts, position
         self.state = reduce(_merge, (value for value, _ in parts.values()))
 
-    def _ask(self, reason, again=False):
-        """Asks for the whole state, and again after 2 seconds (R17)."""
-        if again or not self._asking:
+    def _ask(self, reason):
+        """Asks for the whole state (R17)."""
+        if not self._asking:
+            self._asking = True
             self._client.send({"t": "state.resync", "room_id": self.room_id, "reason": reason})
-            self._asking = self._loop.call_later(2, self._ask, reason, True)
 
     def lose(self, why):
         """The seat is gone (R10, R30). After the end of the session, the client joins again."""

@@ -55,8 +55,9 @@ const NEED_TOKEN: ReadonlySet<string | undefined> = new Set<ClientMessage['t']>(
 /** Time after a resume in which a client may repeat a join whose `joined` was lost. Its seat is kept until then. */
 const JOIN_AGAIN_MS = 5000
 
-/** True for a message with a ref or a request id: its client waits for an answer. */
+/** True for a message whose client waits for an answer. */
 const isAnswered = (message: LaterMessage | InvalidMessage): boolean =>
+  message.t === 'state.resync' ||
   ('ref' in message && message.ref !== undefined) ||
   ('request_id' in message && message.request_id !== undefined)
 
@@ -295,7 +296,9 @@ export class ClientProtocol implements ConnectionListener {
   ): Subscription | undefined {
     const { room_id: roomId } = request
     const subscription = session.subscriptions.get(roomId)
-    if (subscription?.inUse) {
+    // An open leave may fail. The client then still waits for the state.
+    const isLeaving = request.t === 'state.resync' && subscription?.leaveRequest !== undefined
+    if (subscription && (subscription.inUse || isLeaving)) {
       subscription.joinRequest = undefined
       return subscription
     }
@@ -513,7 +516,7 @@ export class ClientProtocol implements ConnectionListener {
 
   /**
    * Pays for one more message. If the player cannot pay, the message waits with everything behind it, and the client's socket is not read. If
-   * the session exceeds its rate, only fresh tokens, goodbyes, and messages with a ref or a request id wait. All others are refused. The
+   * the session exceeds its rate, only fresh tokens, goodbyes, and messages whose client waits for an answer wait. All others are refused. The
    * messages in front of a close cannot wait.
    */
   #admit(

@@ -358,6 +358,63 @@ describe('Edge', () => {
     expect(seen(other)).toEqual(['joined', 'state.snapshot', 'state.patch', 'event'])
   })
 
+  describe('a request for a full state', () => {
+    const ask = async (client: TestClient): Promise<void> => {
+      client.send({ t: 'state.resync', room_id: 'arena:one', reason: 'checksum' })
+      await client.roundTrip()
+    }
+    const asked = (): number => test.owner.of('resync').length
+
+    it('is repeated to the next owner, also if that owner has all missed updates', async () => {
+      const { client } = await test.join()
+      test.owner.silent.add('resync')
+      await ask(client)
+      test.owner.silent.clear()
+      test.owner.room('one').send({ kind: 'redirect', owner: 'node_b' })
+      await client.next('state.resync')
+      expect([test.owner.of('attach').length, asked()]).toEqual([1, 2])
+    })
+
+    it('is answered once if the next owner has not all missed updates', async () => {
+      const { client } = await test.join()
+      const room = test.owner.room('one')
+      test.owner.silent.add('resync')
+      await ask(client)
+      room.epoch = 2
+      room.flush({ state: { count: 1 } })
+      expect(await client.next('state.resync')).toMatchObject({ epoch: 2 })
+      test.clock.advance(9000)
+      await client.roundTrip()
+      expect(asked()).toBe(1)
+    })
+
+    it('is repeated after 2 s without an answer, also if the client is leaving', async () => {
+      const { client, joined } = await test.join()
+      test.owner.silent.add('resync').add('leave')
+      client.send({ t: 'leave', request_id: 2, room_id: joined.room_id })
+      await ask(client)
+      const { member_id: memberId } = joined
+      const refusal = { code: 'room_unavailable', message: 'busy', request_id: 2 } as const
+      test.owner.room('one').send({ kind: 'error', member_id: memberId, ...refusal })
+      test.owner.silent.clear()
+      test.clock.advance(2000)
+      await client.next('state.resync')
+      expect(errors(client)).toMatchObject([{ request_id: 2 }])
+      expect(asked()).toBe(2)
+    })
+
+    it('that is made during an attach is sent after it', async () => {
+      const { client } = await test.join()
+      test.owner.silent.add('attach')
+      test.owner.room('one').send({ kind: 'redirect', owner: 'node_b' })
+      await ask(client)
+      expect(asked()).toBe(0)
+      test.owner.silent.clear()
+      test.owner.answer(test.owner.of('attach')[0]!)
+      await client.next('state.resync')
+    })
+  })
+
   describe('full states, for a client that requests them again and again,', () => {
     const ask = (client: TestClient, count = 1): Promise<void> => {
       for (let i = 0; i < count; i++)

@@ -299,11 +299,14 @@ export class Edge {
     return ref === due
   }
 
-  /** The client requests a full state. A subscription that is behind, or waits for a state, gets one anyway. */
+  /**
+   * The client requests a full state. The request stays open until it gets one, its seat ends, or it disconnects: also if an owner does not
+   * answer, or answers an attach with the missed updates.
+   */
   resync(subscription: Subscription, reason: ResyncReason): void {
-    if (subscription.phase !== 'live' || subscription.resync) return
+    if (subscription.resync) return
     subscription.resync = reason
-    this.#askState(subscription)
+    if (subscription.phase === 'live') this.#askState(subscription)
   }
 
   /** The session's token has new `data` for room code. */
@@ -451,7 +454,7 @@ export class Edge {
     subscription.unpaid = false
     const owed = stateCost(bytes) - paid
     // A resync has a minimum price, however small the state is.
-    if (owed > 0 || resync === undefined) session.budget.oweState(owed)
+    if (owed > 0 || missed || resync === undefined) session.budget.oweState(owed)
     if (owed >= 0) return
     for (const other of session.subscriptions.values())
       if (other.unpaid && this.#asking.has(other)) this.#askAgain(other)
@@ -512,21 +515,27 @@ export class Edge {
     }
   }
 
+  /** An owner has answered: stops the repetition unless another question is open. */
+  #answered(subscription: Subscription): void {
+    if (subscription.leaveRequest === undefined && !subscription.question(this.#context.nodeId))
+      this.#asking.delete(subscription)
+  }
+
   /** Takes an owner's message to one subscription. */
   #answer(subscription: Subscription, message: Answer): void {
     switch (message.kind) {
       case 'state':
         this.#stateCame(subscription, [message.state])
-        if (subscription.leaveRequest === undefined) this.#asking.delete(subscription)
         subscription.state(message.state)
+        this.#answered(subscription)
         break
       case 'attached':
         if (message.ask === subscription.attaching?.ask)
           this.#stateCame(subscription, message.frames, message.resumed)
         if (subscription.attached(message))
           for (const reliable of subscription.unacked.messages) this.#context.cluster.router.send(reliable)
-        if (subscription.phase !== 'attaching' && subscription.leaveRequest === undefined)
-          this.#asking.delete(subscription)
+        if (subscription.phase === 'live' && subscription.resync) this.#askState(subscription)
+        this.#answered(subscription)
         break
       case 'refused':
         this.#joinAnswered(subscription, message.code)

@@ -544,8 +544,6 @@ export class Subscription {
     const seq = this.#phase === 'live' ? this.#seq : this.#stalledAtSeq
     this.#held.drop(this.#connection.outbox)
     this.#attach = { position: { epoch: this.#epoch, seq }, ask }
-    // The resync request may be lost too. A client that still needs the state asks again.
-    this.resync = undefined
     this.#phase = 'attaching'
     return true
   }
@@ -557,6 +555,7 @@ export class Subscription {
     this.#phase = 'live'
     this.#epoch = epoch
     this.#seq = seq
+    if (!resumed) this.resync = undefined
     // A resume of the client, not an attach that the edge has started itself.
     const own = this.#attach.answered !== undefined
     for (const framesOfOne of frames)

@@ -1,6 +1,17 @@
 import type { Json } from '../../shared/json.ts'
 import { ROOM_OPCODE, SERVER_OPCODES } from '../../shared/protocol/messages.ts'
-import { ARENA, checksumOf, EPOCH, Level, pack, type Script, ScriptRoom, STATE } from './script.ts'
+import {
+  ADDRESS,
+  ARENA,
+  at,
+  checksumOf,
+  EPOCH,
+  Level,
+  pack,
+  type Script,
+  ScriptRoom,
+  STATE,
+} from './script.ts'
 
 /** Level 4 of docs/protocol.md: frames that only MessagePack has. */
 const level = new Level(4)
@@ -193,14 +204,18 @@ level.add('R41', 'the keys of a patch that is dropped do not count', (s) => {
 
 level.add(
   'R41',
-  'an index in a whole state that is not in its table: the state stays, and the client asks',
-  (s) => {
+  'an index in a whole state that is not in its table: the client connects again, and lists position 0',
+  (s, room) => {
     rawRoom(s)
     const unreadable = new Map<Part, Part>([[KEYS.length, 1]])
     const head = [SERVER_OPCODES['state.resync'], EPOCH, FIRST_SEQ + 1, 1]
     s.raw(pack([...head, [0, ...KEYS], unreadable, []])).expect({ state: BEFORE })
-    asks(s)
-    rawRoom(s).client(null)
+    s.closed(1).open({ url: ADDRESS })
+    s.client({ t: 'hello', resume: { rooms: [{ ...at(room), epoch: 0, seq: 0 }] } }).welcome({
+      resumed: true,
+    })
+    s.server(room.resync()).server(room.patch({ ...STATE, n: 2 }))
+    s.expect({ state: { ...STATE, n: 2 } }).client(null)
   },
 )
 

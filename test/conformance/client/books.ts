@@ -86,8 +86,6 @@ export class Session {
   }
 }
 
-/** Pause after which a client may request a whole state again. R17 says 2 s. */
-const AGAIN_MS = 1900
 /** Maximum number of stored positions of a room. */
 const MOST_POSITIONS = 20_000
 
@@ -107,7 +105,7 @@ export class Seat implements Position {
   /** Time at which the snapshot was delivered. */
   whole_at: number | undefined
   /** Reason for which a correct client requests a whole state. */
-  gap: { readonly reason: Reason; readonly frame: string; asked_at: number | undefined } | undefined
+  gap: { readonly reason: Reason; readonly frame: string; asked: boolean } | undefined
   gone_at: number | undefined
   /** Content of the message of each ref. */
   readonly sent = new Map<number, string>()
@@ -129,8 +127,7 @@ export class Seat implements Position {
   /** Takes a snapshot or a resync. For `patienceMs`, a request for it may still be in flight. */
   takeWhole({ epoch, seq }: Position, now: number, patienceMs: number): void {
     if (epoch < this.epoch) return
-    if (this.gap && (this.gap.asked_at ?? Number.NEGATIVE_INFINITY) < now - AGAIN_MS)
-      this.excusedUntil = now + patienceMs
+    if (this.gap && !this.gap.asked) this.excusedUntil = now + patienceMs
     this.gap = undefined
     this.whole_at ??= now
     this.stand({ epoch, seq }, now)
@@ -159,15 +156,17 @@ export class Seat implements Position {
       this.excusedUntil = Number.NEGATIVE_INFINITY
       return excused ? undefined : 'no cause'
     }
-    const before = gap.asked_at
-    gap.asked_at = now
-    if (before !== undefined && now - before < AGAIN_MS) return 'twice'
+    if (gap.asked) return 'twice'
+    gap.asked = true
     return reason === gap.reason ? undefined : 'wrong reason'
   }
 
-  /** Takes the position of a hello. The missed frames follow it. Returns false if a correct client never had this position. */
+  /**
+   * Takes the position of a hello. The missed frames follow it; position 0 asks for a whole state. Returns false if a correct client never had this
+   * position.
+   */
   restart(at: Position, now: number): boolean {
-    if (!this.positions.has(`${at.epoch}/${at.seq}`)) return false
+    if (at.epoch + at.seq > 0 && !this.positions.has(`${at.epoch}/${at.seq}`)) return false
     this.gap = undefined
     this.trail = []
     this.stand(at, now)

@@ -383,7 +383,12 @@ export class Judge {
     const named = `epoch ${room.epoch}, seq ${room.seq}`
     if (!seat.restart(room, now()))
       wrong(`The resume names ${named}, which a correct client never had. It has epoch ${epoch}, seq ${seq}.`)
-    else if (least && (room.epoch < least.epoch || (room.epoch === least.epoch && room.seq < least.seq)))
+    // A client lists position 0 after a whole state that it could not apply.
+    else if (
+      least &&
+      room.epoch > 0 &&
+      (room.epoch < least.epoch || (room.epoch === least.epoch && room.seq < least.seq))
+    )
       wrong(
         `The resume names ${named}, although seq ${least.seq} was delivered ${seconds(now() - least.at)} before.`,
       )
@@ -574,7 +579,7 @@ export class Judge {
       case 'twice':
         wrong(
           'Ask',
-          'The client asks for the whole state twice. It must wait 2 s for the answer before it asks again.',
+          'The client asks for the whole state twice. It must wait for the answer, or for the end of the connection.',
         )
         break
       case 'no cause':
@@ -604,7 +609,7 @@ export class Judge {
     const reason = seat.take(heard.t, heard, spoilt, now())
     if (reason === undefined) return
     const frame = textOf(heard).slice(0, 300)
-    const gap = { reason, frame, asked_at: undefined as number | undefined }
+    const gap = { reason, frame, asked: false }
     seat.gap = gap
     const why =
       reason === 'sequence'
@@ -612,7 +617,7 @@ export class Judge {
         : `the checksum of seq ${heard.seq} is not that of the state`
     this.debts.owe(
       patienceMs,
-      () => this.lives(line) && seat.gone_at === undefined && seat.gap === gap && gap.asked_at === undefined,
+      () => this.lives(line) && seat.gone_at === undefined && seat.gap === gap && !gap.asked,
       () =>
         this.mistake(
           reason === 'sequence' ? 'Gap' : 'Checksum',

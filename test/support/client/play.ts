@@ -3,7 +3,7 @@ import type { WebSocketConstructor, WebSocketLike } from '../../../client/connec
 import { type Client, type ConnectOptions, connect, type Room } from '../../../client/index.ts'
 import { type Clock, timestamp } from '../../../shared/clock.ts'
 import type { Json } from '../../../shared/json.ts'
-import type { Payload, RoomEncoder } from '../../../shared/protocol/codec.ts'
+import type { Payload, RoomEncoder, WholeName } from '../../../shared/protocol/codec.ts'
 import type { ErrorCode } from '../../../shared/protocol/error-codes.ts'
 import type {
   ClientMessage,
@@ -314,9 +314,15 @@ class ScriptedRoom {
   }
 
   wrongResync(): Payload {
-    return this.#made(
-      this.#encoder.whole('state.resync', { ...this.#at(), checksum: 1, state: this.state }, this.members),
-    )
+    return this.#wrongWhole('state.resync')
+  }
+
+  wrongSnapshot(): Payload {
+    return this.#wrongWhole('state.snapshot')
+  }
+
+  #wrongWhole(t: WholeName): Payload {
+    return this.#made(this.#encoder.whole(t, { ...this.#at(), checksum: 1, state: this.state }, this.members))
   }
 
   /** An event of the flush `seq`, by default the last one. */
