@@ -1,4 +1,3 @@
-import type { Clock } from '../../shared/clock.ts'
 import { playerIn, type Reply } from '../chaos/checker/history.ts'
 import { type AppliedOp, type ChaosState, layersIn, type View } from '../chaos/rooms.ts'
 import type { ClientMessage, Json, Received, ResumePosition } from '../conformance/messages.ts'
@@ -8,24 +7,18 @@ import type { NewOp, Note } from './player.ts'
 type Reliable = Extract<ClientMessage, { t: 'message' }> & { readonly ref: number }
 export type RoomFrame = Exclude<RoomMessage, LayerMessage | Received<'spectators' | 'left'>>
 
-/** A resync without an answer is repeated after this time. */
-const RESYNC_AGAIN_MS = 3000
-
 /** One member's copy of its room. It records every frame, and asks for the state again after a gap or a wrong checksum. */
 export class RawSeat {
   /** Reliable messages without an ack or a refusal, by ref, oldest first. */
   readonly unacked = new Map<number, Reliable>()
   readonly #copy: Copy
   readonly #note: (note: Note) => void
-  readonly #clock: Clock
   #lastRef = 0
-  #askedAt = Number.NEGATIVE_INFINITY
   #view: View | undefined
   #joinedAt = { epoch: 0, seq: 0 }
 
-  constructor(joined: Received<'joined'>, { note, clock }: { note: (note: Note) => void; clock: Clock }) {
+  constructor(joined: Received<'joined'>, { note }: { note: (note: Note) => void }) {
     this.#note = note
-    this.#clock = clock
     this.#copy = new Copy(joined, ({ layer, seq }, actual) =>
       this.#write({ kind: 'misfit', layer, seq, actual }),
     )
@@ -157,10 +150,8 @@ export class RawSeat {
 
   /** `current`: whether the client had the state before this frame. */
   #resync(reason: 'sequence' | 'checksum', current: boolean): ClientMessage | undefined {
-    const now = this.#clock.monotonic()
-    if (!current && now - this.#askedAt < RESYNC_AGAIN_MS) return undefined
+    if (!current) return undefined
     this.#copy.waiting = true
-    this.#askedAt = now
     return { t: 'state.resync', room_id: this.room, reason }
   }
 

@@ -1,4 +1,7 @@
+import { Router } from '../../dataplane/cluster/router.ts'
 import type { PostNotice } from '../../dataplane/features/notices/notice.ts'
+import { Edge } from '../../dataplane/gateway/edge.ts'
+import { Subscription } from '../../dataplane/gateway/subscription.ts'
 import type { RoomDefinition } from '../../dataplane/room/definition.ts'
 import type { SystemParts } from '../../dataplane/room/handler-context.ts'
 import type { Json } from '../../shared/json.ts'
@@ -122,6 +125,59 @@ const messages =
 /** On each connection, changes one message of a kind: the first one after `after` others. */
 const once = <T extends ServerMessage['t']>(t: T, change: (message: Of<T>) => Replacement, after = 9) =>
   messages(t, (message, count) => (count === after + 1 ? change(message) : [message]))
+
+/** Replaces a method of a class until the returned function is called. */
+function replaced<T extends object, N extends keyof T>(
+  prototype: T,
+  name: N,
+  change: (method: T[N]) => T[N],
+) {
+  const method = prototype[name]
+  prototype[name] = change(method)
+  return () => {
+    prototype[name] = method
+  }
+}
+
+/** What a run with `lossesOf` has lost. */
+export interface Losses {
+  questions: number
+  answers: number
+}
+
+/**
+ * Every twentieth patch of a connection is lost, so that its client asks for the whole state. One of three of these questions does not reach the
+ * owner, and one of three answers does not reach the edge. A correct node makes up for it.
+ */
+export const lossesOf = (lost: Losses = { questions: 0, answers: 0 }): Mutation => ({
+  connection: messages('state.patch', (patch, count) => (count % 20 === 0 ? [] : [patch])),
+  code: () => {
+    const counts = { question: 0, answer: 0 }
+    const undos = [
+      replaced(
+        Router.prototype,
+        'send',
+        (send) =>
+          function (this: Router, message, ...from) {
+            if (message.kind === 'resync' && ++counts.question % 3 === 0) lost.questions++
+            else send.call(this, message, ...from)
+          },
+      ),
+      replaced(
+        Edge.prototype,
+        'receive',
+        (receive) =>
+          function (this: Edge, message) {
+            if (message.kind === 'state' && ++counts.answer % 3 === 0) lost.answers++
+            else receive.call(this, message)
+          },
+      ),
+    ]
+    return () => {
+      for (const undo of undos) undo()
+    }
+  },
+})
 
 /** Mistakes that simulated runs must find. */
 export const FAULTS = {
@@ -247,6 +303,27 @@ export const FAULTS = {
           : [message]
     },
     breaks: ['seq_gap', 'final_mismatch'],
+  },
+  inattentive: {
+    what: 'An edge forgets at a takeover that a client has asked for the whole state',
+    ...lossesOf(),
+    code: () => {
+      const undo = lossesOf().code!()
+      const undoOwn = replaced(
+        Subscription.prototype,
+        'reattach',
+        (reattach) =>
+          function (this: Subscription, ask) {
+            this.resync = undefined
+            return reattach.call(this, ask)
+          },
+      )
+      return () => {
+        undoOwn()
+        undo()
+      }
+    },
+    breaks: ['seq_gap'],
   },
   doubled: {
     what: 'A patch is delivered twice',

@@ -40,6 +40,8 @@ export interface Mutation {
   readonly room?: (definition: RoomDefinition) => RoomDefinition
   /** Messages to a client, by number of its connection, from 1. */
   readonly connection?: (number: number) => ((message: ServerMessage) => Replacement) | undefined
+  /** Changes the code of the product. The returned function undoes it. */
+  readonly code?: () => () => void
   /** Requests of control. */
   readonly operations?: (answer: Answer) => Answer
   /** Notices to the webhook. */

@@ -150,6 +150,8 @@ export class SimWorld implements System {
     const { publicKey, secretKey } = await protocol.GenerateKeyPair()
     const world = new SimWorld(options, secretKey, await protocol.ExportPublicKey(publicKey))
     const undos = [world.#cryptography.watch(), ignoreGarbageCollections()]
+    const undo = options.mutation?.code?.()
+    if (undo) undos.push(undo)
     const history = (async () => {
       await world.control?.start()
       await Promise.all(world.#slots.map((_, slot) => world.startNode(slot)))

@@ -262,11 +262,18 @@ function checkCrash(
 function checkStreams(history: History, ownerships: Ownerships, excuses: Excuses): Violation[] {
   const members = new Map<string, MemberStream>()
   const found: Violation[] = []
+  /** Time without a fault before `to`. */
+  const calm = (from: number, to: number): number =>
+    to -
+    history.faults.reduce(
+      (last, { at, until }) => (at < to ? Math.max(last, Math.min(until, to)) : last),
+      from,
+    )
   const of = ({ client, room, member }: { client: string; room: string; member: string }) => {
     const key = `${room} ${member}`
     let stream = members.get(key)
     if (!stream) {
-      stream = new MemberStream(client, room, member, excuses, found)
+      stream = new MemberStream(client, room, member, { excuses, calm }, found)
       members.set(key, stream)
     }
     return stream
@@ -282,6 +289,15 @@ function checkStreams(history: History, ownerships: Ownerships, excuses: Excuses
   return [...found, ...divergences(history, ownerships)]
 }
 
+/** Longest time without a fault until a member has the whole state that it asked for: that of a takeover. */
+const HEALED_WITHIN_MS = 5000
+
+interface StreamContext {
+  readonly excuses: Excuses
+  /** Returns the time without a fault before `to`. */
+  readonly calm: (from: number, to: number) => number
+}
+
 /** Frames of one member. */
 class MemberStream {
   readonly client: string
@@ -289,17 +305,17 @@ class MemberStream {
   /** The seat has ended. Missing frames after that are right. */
   over = false
   readonly #member: string
-  readonly #excuses: Excuses
+  readonly #context: StreamContext
   readonly #found: Violation[]
   #known: Frame | undefined
   #gap: Frame | undefined
   #waiting = false
 
-  constructor(client: string, room: string, member: string, excuses: Excuses, found: Violation[]) {
+  constructor(client: string, room: string, member: string, context: StreamContext, found: Violation[]) {
     this.client = client
     this.room = room
     this.#member = member
-    this.#excuses = excuses
+    this.#context = context
     this.#found = found
   }
 
@@ -333,7 +349,15 @@ class MemberStream {
 
   #whole(frame: Frame): void {
     const known = this.#known
-    if (known && frame.seq < known.seq && !this.#excuses.rollback(this.room, known.epoch, frame))
+    const gap = this.#gap
+    const waited = gap ? Math.round(this.#context.calm(gap.at, frame.at)) : 0
+    if (waited > HEALED_WITHIN_MS)
+      this.#report(
+        'seq_gap',
+        frame,
+        `the gap before seq ${gap?.seq} was healed only ${waited} ms after any fault`,
+      )
+    if (known && frame.seq < known.seq && !this.#context.excuses.rollback(this.room, known.epoch, frame))
       this.#report(
         'rollback',
         frame,

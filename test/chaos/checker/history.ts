@@ -453,7 +453,7 @@ export const VIOLATIONS = {
   uncommitted_update: 'a member of a journal room saw an update that was never committed',
   shown_early: 'a member of a journal room saw an update before its commit was certain',
   acked_early: 'an op of a journal room was acked before its commit was certain',
-  seq_gap: 'a member met a gap that no resync healed',
+  seq_gap: 'a member met a gap that no resync healed, or healed only after longer than a takeover takes',
   seq_repeated: 'a member got a seq twice',
   epoch_down: 'the epoch went down at a member',
   checksum_mismatch: 'a patch led to another state than its checksum says',
