@@ -89,11 +89,6 @@ interface ConnectionOptions {
   readonly random?: Random
   /** Storage and locks for `resume: 'tab'`. Default: the browser's `sessionStorage` and Web Locks. */
   readonly tabPlatform?: TabPlatform
-  /**
-   * Function that the client uses to wait: it must call `callback` when the current synchronous code has finished. The client then sends all
-   * messages of this code in one websocket message. Default: `queueMicrotask`.
-   */
-  readonly endOfTurn?: (callback: () => void) => void
 }
 
 const CONNECT_TIMEOUT_MS = 10_000
@@ -155,7 +150,6 @@ export class Client<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoo
         connectTimeoutMs: connectTimeoutMs ?? CONNECT_TIMEOUT_MS,
         rerouteHosts: rerouteHosts(options.reroute),
         WebSocket,
-        endOfTurn: options.endOfTurn ?? ((callback) => queueMicrotask(callback)),
         tokens,
         restore: (token) => this.#restore(tokens.projectId, token),
       },

@@ -1,7 +1,7 @@
 import type { Clock } from '../shared/clock.ts'
 import type { DecodedMessage } from '../shared/protocol/codec.ts'
 import { ProtocolError } from '../shared/protocol/error-codes.ts'
-import { type ClientMessage, MAX } from '../shared/protocol/messages.ts'
+import type { ClientMessage } from '../shared/protocol/messages.ts'
 import { MsgpackClientCodec } from '../shared/protocol/msgpack-client-codec.ts'
 
 export type Welcome = Extract<DecodedMessage, { t: 'welcome' }>
@@ -56,35 +56,20 @@ interface ConnectionHandlers {
   broken(cause: unknown): void
 }
 
-/** Bytes before the messages of a batch: the array header and the opcode. */
-const BATCH_HEAD_BYTES = 4
-
 /** One socket: sends and receives frames, and detects a silent server. */
 export class ClientConnection {
   /** Codec of this connection. The server announces the keys of states for each connection. */
   readonly #codec = new MsgpackClientCodec()
   readonly #socket: WebSocketLike
   readonly #clock: Clock
-  readonly #endOfTurn: (callback: () => void) => void
   readonly #handlers: ConnectionHandlers
   #heardAt = 0
   #cancelPing = () => {}
   #cancelWatch = () => {}
-  /** Messages of the current turn of the event loop. */
-  #batch: Encoded[] = []
-  #batchBytes = BATCH_HEAD_BYTES
-  #mostBytes = 0
 
   /** Opens a socket to `url`. Throws the error of the WebSocket constructor for an invalid URL. */
-  constructor(
-    Socket: WebSocketConstructor,
-    url: string,
-    clock: Clock,
-    endOfTurn: (callback: () => void) => void,
-    handlers: ConnectionHandlers,
-  ) {
+  constructor(Socket: WebSocketConstructor, url: string, clock: Clock, handlers: ConnectionHandlers) {
     this.#clock = clock
-    this.#endOfTurn = endOfTurn
     this.#handlers = handlers
     this.#socket = new Socket(url, [this.#codec.subprotocol])
     this.#socket.binaryType = 'arraybuffer'
@@ -102,32 +87,18 @@ export class ClientConnection {
     }
   }
 
-  /** Sends a message before those of `write`. */
   send(message: ClientMessage): void {
-    this.#socket.send(this.#codec.encode(message) as Encoded)
+    this.write(this.#codec.encode(message) as Encoded)
   }
 
-  /** Sends a message at the end of this turn of the event loop, with all others of the turn in one frame. */
+  /** Sends an encoded message. */
   write(message: Encoded): void {
-    if (this.#batch.length === MAX.batch || this.#batchBytes + message.length > this.#mostBytes) this.flush()
-    this.#batchBytes += message.length
-    if (this.#batch.push(message) === 1) this.#endOfTurn(() => this.flush())
-  }
-
-  /** Sends the queued messages of `write`. */
-  flush(): void {
-    const batch = this.#batch
-    const [first] = batch
-    if (!first) return
-    this.#batch = []
-    this.#batchBytes = BATCH_HEAD_BYTES
-    this.#socket.send(batch.length > 1 ? (this.#codec.batch(batch) as Encoded) : first)
+    this.#socket.send(message)
   }
 
   /** The server has accepted the client. Pings immediately and then at each heartbeat, and starts the silence timeout. */
-  start({ heartbeat_seconds: seconds, limits }: Welcome): void {
+  start({ heartbeat_seconds: seconds }: Welcome): void {
     const periodMs = seconds * 1000
-    this.#mostBytes = limits.max_message_bytes
     this.#heardAt = this.#clock.monotonic()
     this.#ping(periodMs)
     this.#watch(periodMs * SILENT_HEARTBEATS)

@@ -46,7 +46,6 @@ interface SessionParts {
   /** Hosts to which the server may move the session, in addition to the host of `url`. Undefined: it may not move the session at all. */
   readonly rerouteHosts: readonly string[] | undefined
   readonly WebSocket: WebSocketConstructor | undefined
-  readonly endOfTurn: (callback: () => void) => void
   readonly tokens: TokenSource
   /** Returns the credentials of an earlier page's session of the token's player, if there is one. */
   readonly restore: (token: string) => Promise<Credentials | undefined>
@@ -194,8 +193,6 @@ export class ClientSession {
   /** Says goodbye and closes the session. `error`: reason, unless the caller closed it. */
   close(error?: RoomfulError): void {
     if (this.#status === 'closed') return
-    // Queued messages must be sent before the goodbye.
-    this.#connection?.flush()
     // After the hello the server may have the session. In the middle of a move, one of the two connections has it.
     if (this.#greeted) {
       if (!this.#ready) this.#replaced?.connection.send({ t: 'goodbye' })
@@ -253,23 +250,16 @@ export class ClientSession {
       else if (this.#replaced?.connection === connection) this.#letGo()
       else this.#lost(error)
     }
-    const connection: ClientConnection = new ClientConnection(
-      Socket,
-      url,
-      this.#parts.clock,
-      this.#parts.endOfTurn,
-      {
-        opened: () => (connection === this.#next ? this.#changeOver(connection) : this.#sayHello(token)),
-        received: (message) => {
-          if (this.#replaced?.connection !== connection) this.#receive(message, token)
-          else if (isRest(message, this.#replaced.positions)) this.#handlers.message(message)
-        },
-        closed: (code, reason) => ended(this.#closeError(code, reason)),
-        silent: () =>
-          ended(new RoomfulError('connection_lost', 'The server is silent.', { retryable: true })),
-        broken: (cause) => ended(this.#unreadable(cause)),
+    const connection: ClientConnection = new ClientConnection(Socket, url, this.#parts.clock, {
+      opened: () => (connection === this.#next ? this.#changeOver(connection) : this.#sayHello(token)),
+      received: (message) => {
+        if (this.#replaced?.connection !== connection) this.#receive(message, token)
+        else if (isRest(message, this.#replaced.positions)) this.#handlers.message(message)
       },
-    )
+      closed: (code, reason) => ended(this.#closeError(code, reason)),
+      silent: () => ended(new RoomfulError('connection_lost', 'The server is silent.', { retryable: true })),
+      broken: (cause) => ended(this.#unreadable(cause)),
+    })
     return connection
   }
 
@@ -390,7 +380,6 @@ export class ClientSession {
     const before = this.#connection!
     this.#letGo()
     this.#parts.tokens.stop()
-    before.flush()
     this.#ready = false
     this.#handlers.lost()
     before.rest()
@@ -465,7 +454,6 @@ export class ClientSession {
     this.#move = undefined
     this.#dropNext()
     this.#parts.tokens.stop()
-    this.#connection?.flush()
     this.#letGo()
     this.#connection?.close()
     this.#connection = undefined

@@ -1,7 +1,6 @@
 import type { Json } from '../shared/json.ts'
 import { type Either, elementsOf, type Field, type Fields, type Table } from '../shared/protocol/fields.ts'
 import {
-  BATCH_OPCODE,
   CLIENT_MESSAGES,
   LAYER_HEAD,
   ROOM_OPCODE,
@@ -112,12 +111,7 @@ function opcodeList(): string {
     t: code(t),
     elements: t in STREAM_MESSAGES ? streamInMsgpack(fields) : elementsOf(fields).map(inMsgpack),
   }))
-  return [
-    ...client,
-    { opcode: BATCH_OPCODE, t: 'a batch', elements: ['`message`, …'] },
-    ...server,
-    { opcode: ROOM_OPCODE, t: 'the room', elements: ['`room_id`'] },
-  ]
+  return [...client, ...server, { opcode: ROOM_OPCODE, t: 'the room', elements: ['`room_id`'] }]
     .sort((a, b) => a.opcode - b.opcode)
     .map(
       ({ opcode, t, elements }) => `- ${opcode} ${t}${elements.length > 0 ? ': ' : ''}${elements.join(', ')}`,

@@ -1,4 +1,4 @@
-"""The reference client of roomful: levels 1 to 5 and 7 of docs/protocol.md, which has the rules (R1 to R45, R49 to R52)."""
+"""The reference client of roomful: levels 1 to 5 and 7 of docs/protocol.md, which has the rules (R1 to R44, R48 to R51)."""
 
 import asyncio
 import json
@@ -51,7 +51,7 @@ def checksum(value):
 
 
 def _resolve(value, table):
-    """Returns a value with keys in the place of indexes of the key table (R41)."""
+    """Returns a value with keys in the place of indexes of the key table (R40)."""
     if isinstance(value, list):
         return [_resolve(item, table) for item in value]
     if isinstance(value, dict):
@@ -60,7 +60,7 @@ def _resolve(value, table):
 
 
 def _change_of(op):
-    """Returns an operation of a JSON Patch (R13) as a change (R42)."""
+    """Returns an operation of a JSON Patch (R13) as a change (R41)."""
     keys = [k.replace("~1", "/").replace("~0", "~") for k in op["path"].split("/")[1:]]
     change = None if op["op"] == "remove" else [op.get("value")]
     for depth, key in enumerate(reversed(keys)):
@@ -70,7 +70,7 @@ def _change_of(op):
 
 
 def _apply(value, change, table):
-    """Returns a value after a change (R42). Copies the containers that change."""
+    """Returns a value after a change (R41). Copies the containers that change."""
     if not isinstance(change, (dict, list)):
         return change
     if isinstance(change, list) and len(change) == 1:
@@ -288,7 +288,7 @@ class Room:
 
     @property
     def spectator(self):
-        """True if this client watches (R50)."""
+        """True if this client watches (R49)."""
         return self.members.get(self.member_id, {"spectator": True}).get("spectator", False)
 
     @property
@@ -356,7 +356,7 @@ class Room:
         elif ahead == 1 and not self._asking:
             self.epoch, self.seq = frame["epoch"], frame["seq"]
         status, watches = frame.get("status"), frame.get("spectator")
-        if status in STATUSES and frame["seq"] > self._whole_seq:  # R18, R51
+        if status in STATUSES and frame["seq"] > self._whole_seq:  # R18, R50
             member_id = frame["member_id"]
             member = {"member_id": member_id, "sub": frame.get("sub"), "connected": True}
             member |= self.members.get(member_id, {})
@@ -394,7 +394,7 @@ class Room:
     def lose(self, why):
         """The seat is gone (R10, R30). After the end of the session, the client joins again."""
         if self.has_snapshot:
-            self._join = self._join | {"watch": self.spectator}  # R49
+            self._join = self._join | {"watch": self.spectator}  # R48
         for _, outcome, _ in self._kept.values():
             _settle(outcome, error=RoomfulError("seat_lost", "the outcome is unknown"))
         self._forget()
@@ -426,7 +426,7 @@ class Connection:
         except* LOST:
             pass  # R4 tells what to do.
         finally:
-            if self.previous:  # There was no welcome (R45).
+            if self.previous:  # There was no welcome (R44).
                 self.previous.reader.cancel()
             if self is self._client.connection:
                 _settle(self._client.ended, self)
@@ -519,7 +519,7 @@ class Client:
             attempt += 1
 
     async def _connect(self, url, attempt):
-        """Waits after a failure (R5), and starts or continues the session (R6, R21, R44)."""
+        """Waits after a failure (R5), and starts or continues the session (R6, R21, R43)."""
         if attempt:
             await asyncio.sleep(self._random() * min(10, 0.125 * 2 ** min(attempt, 9)))
         token, codec = None if self._session else await self._get_token(), self.codec()
@@ -536,7 +536,7 @@ class Client:
 
     def take(self, connection, message):
         t, room_id, request_id = message["t"], message.get("room_id"), message.get("request_id")
-        if connection is not self.connection and t != "left":  # R44
+        if connection is not self.connection and t != "left":  # R43
             if t not in ("event", "member") or message["seq"] > self._listed.get(room_id, -1):
                 return
         if t == "welcome":
@@ -584,7 +584,7 @@ class Client:
             self._token = None
 
     async def _move(self, move, url):
-        """Resumes on a second connection, while the first goes on (R43, R44)."""
+        """Resumes on a second connection, while the first goes on (R42, R43)."""
         to, insecure = urlsplit(url), self._url.startswith("ws:")
         if to.hostname not in self._move_hosts or to.scheme == "ws" and not insecure:
             return

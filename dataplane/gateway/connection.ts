@@ -147,8 +147,8 @@ export class Connection implements FrameListener, OutboxListener, PolledSocket {
   #throttleMs = 0
   /** Promise that ends the pause. Undefined: the pause has a length. */
   #held: Promise<void> | undefined
-  /** Frames that were already read when the pause started: at most one read of the socket. `from`: the first message that waits. */
-  readonly #waiting: { readonly data: Buffer; readonly binary: boolean; from: number }[] = []
+  /** Messages that were already read when the pause started: at most one read of the socket. */
+  readonly #waiting: { readonly data: Buffer; readonly binary: boolean }[] = []
   #ending = false
   /** True once the client has said goodbye before its `welcome`. */
   goodbye = false
@@ -193,8 +193,7 @@ export class Connection implements FrameListener, OutboxListener, PolledSocket {
   message(data: Buffer, binary: boolean): void {
     this.#heard = true
     if (this.#closed || this.#replaced) return
-    const from = this.#paused ? 0 : this.#handle(data, binary)
-    if (from !== undefined) this.#waiting.push({ data: Buffer.from(data), binary, from })
+    if (this.#paused || !this.#handle(data, binary)) this.#waiting.push({ data: Buffer.from(data), binary })
   }
 
   ponged(): void {
@@ -263,10 +262,8 @@ export class Connection implements FrameListener, OutboxListener, PolledSocket {
     this.#heard = true
     let next = 0
     while (next < this.#waiting.length && !this.#paused && !this.#closed) {
-      const frame = this.#waiting[next]!
-      const from = this.#handle(frame.data, frame.binary, frame.from)
-      if (from === undefined) next++
-      else frame.from = from
+      const { data, binary } = this.#waiting[next]!
+      if (this.#handle(data, binary)) next++
     }
     this.#waiting.splice(0, next)
     this.#endRead()
@@ -366,27 +363,17 @@ export class Connection implements FrameListener, OutboxListener, PolledSocket {
     this.#ws.ping()
   }
 
-  /** Handles the messages of a frame from number `from` on. Returns the number of the first message that has to wait, which starts a pause. */
-  #handle(data: Buffer, binary: boolean, from = 0): number | undefined {
+  /** Handles the message of a frame. Returns false if it has to wait, which starts a pause. */
+  #handle(data: Buffer, binary: boolean): boolean {
     if (binary !== this.codec.binary) {
       const is = binary ? 'binary' : 'text'
       const should = this.codec.binary ? 'binary' : 'text'
       this.close('protocol_error', `${this.codec.subprotocol} takes ${should} frames, this one is ${is}`)
-      return undefined
+      return true
     }
-    try {
-      const batch = this.codec.unbatch(data)
-      const count = batch?.length ?? 1
-      for (let at = from; at < count && !this.#closed; at++)
-        if (!this.#take(batch?.[at] ?? data)) {
-          this.#wait()
-          return at
-        }
-    } catch (error) {
-      this.#refuse(error)
-    }
-    if (this.turnBytes <= 0) this.#wait()
-    return undefined
+    const isTaken = this.#take(data)
+    if (!isTaken || this.turnBytes <= 0) this.#wait()
+    return isTaken
   }
 
   /**
@@ -416,7 +403,7 @@ export class Connection implements FrameListener, OutboxListener, PolledSocket {
     return false
   }
 
-  /** Decodes and handles one message. Its error does not affect other messages in the frame, unless it ends the connection. False: it has to wait. */
+  /** Decodes and handles one message. False: it has to wait. */
   #decode(payload: Uint8Array): boolean {
     this.turnBytes -= BYTES_PER_MESSAGE
     try {
@@ -442,8 +429,7 @@ export class Connection implements FrameListener, OutboxListener, PolledSocket {
    * queued.
    */
   #handleWaiting(): void {
-    for (const { data, binary, from } of this.#waiting.splice(0))
-      if (!this.#closed) this.#handle(data, binary, from)
+    for (const { data, binary } of this.#waiting.splice(0)) if (!this.#closed) this.#handle(data, binary)
   }
 
   /** The end of the data that could be handled: handles the newest droppable message, and starts the pause before the next read, if any. */

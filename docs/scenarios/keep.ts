@@ -340,7 +340,7 @@ export const MOVE = moving.scenarios
 
 const URL = `ws://${HOSTS[0]}:9000/`
 
-moving.add('R43', 'a move without a url: the same address, after in_ms, without a pause', (s, room) => {
+moving.add('R42', 'a move without a url: the same address, after in_ms, without a pause', (s, room) => {
   s.server({ t: 'move', in_ms: 2000 }).wait(1500).expect({ sockets: 1 })
   s.server(room.patch({ ...STATE, n: 2 })).expect({ state: { ...STATE, n: 2 } })
   s.open({ url: ADDRESS }).client({ t: 'hello', resume: { resume_token: 'resume-1', rooms: [at(room)] } })
@@ -350,14 +350,14 @@ moving.add('R43', 'a move without a url: the same address, after in_ms, without 
     .client(null)
 })
 
-moving.add('R43', 'a new move replaces one that waits', (s, room) => {
+moving.add('R42', 'a new move replaces one that waits', (s, room) => {
   s.server({ t: 'move', in_ms: 1000 }).server({ t: 'move', in_ms: 3000 })
   s.wait(2000).expect({ sockets: 1 }).wait(1500)
   s.open({ url: ADDRESS }).client({ t: 'hello', resume: { rooms: [at(room)] } })
   s.welcome({ resumed: true }).wait(500).expect({ sockets: 2, status: 'online' })
 })
 
-moving.add('R43', 'a move to a url on a listed host', (s, room) => {
+moving.add('R42', 'a move to a url on a listed host', (s, room) => {
   s.server({ t: 'move', in_ms: 0, url: URL }).open({ url: URL })
   s.client({ t: 'hello', resume: { resume_token: 'resume-1', rooms: [at(room)] } })
   s.welcome({ resumed: true }).close(4005, 1).expect({ status: 'online' })
@@ -366,21 +366,21 @@ moving.add('R43', 'a move to a url on a listed host', (s, room) => {
     .client({ t: 'hello', resume: { resume_token: 'resume-2' } })
 })
 
-moving.add('R43', 'a move to a url on another host is ignored', (s, room) => {
+moving.add('R42', 'a move to a url on another host is ignored', (s, room) => {
   s.server({ t: 'move', in_ms: 0, url: 'ws://evil.test/' }).wait(5000)
   s.server(room.patch({ ...STATE, n: 2 }))
     .expect({ sockets: 1, state: { ...STATE, n: 2 } })
     .client(null)
 })
 
-moving.first('R43', 'a move from wss: to ws: is ignored', (s) => {
+moving.first('R42', 'a move from wss: to ws: is ignored', (s) => {
   const secure = 'wss://server.test/'
   s.do('connect', { address: secure }).open({ url: secure }).client({ t: 'hello' }).welcome()
   s.server({ t: 'move', in_ms: 0, url: 'ws://server.test/' }).wait(5000).expect({ sockets: 1 })
   s.server({ t: 'move', in_ms: 0, url: `wss://${HOSTS[0]}/` }).open({ url: `wss://${HOSTS[0]}/` })
 })
 
-moving.add('R43', 'a url that cannot be opened: the client stays', (s, room) => {
+moving.add('R42', 'a url that cannot be opened: the client stays', (s, room) => {
   s.server({ t: 'move', in_ms: 0, url: URL }).open({ url: URL, refuse: true })
   s.wait(10_000)
   s.server(room.patch({ ...STATE, n: 2 }), 1)
@@ -392,7 +392,7 @@ moving.add('R43', 'a url that cannot be opened: the client stays', (s, room) => 
 })
 
 moving.add(
-  'R43',
+  'R42',
   'an address that cannot be opened is tried again, and the first connection goes on',
   (s, room) => {
     s.server({ t: 'move', in_ms: 0 }).open({ url: ADDRESS, refuse: true })
@@ -403,7 +403,7 @@ moving.add(
 )
 
 moving.add(
-  'R44',
+  'R43',
   'the first connection is used until the hello, then only for the rest of its flush',
   (s, room) => {
     s.send('a', 1).client({ t: 'message', ref: 1 })
@@ -430,7 +430,7 @@ moving.add(
 )
 
 moving.add(
-  'R44',
+  'R43',
   'a late event of the first connection is taken after the welcome of the second',
   (s, room) => {
     s.server(room.patch({ ...STATE, n: 2 }))
@@ -445,7 +445,7 @@ moving.add(
 )
 
 moving.add(
-  'R44',
+  'R43',
   'a question for a token on the first connection has its answer on the second',
   (s, room) => {
     s.do('token_delay', { ms: 1000 }).server(ask(20)).server({ t: 'move', in_ms: 0 }).open({ url: ADDRESS })
@@ -456,14 +456,14 @@ moving.add(
   },
 )
 
-moving.add('R44', 'the own left counts on the first connection, too', (s, room) => {
+moving.add('R43', 'the own left counts on the first connection, too', (s, room) => {
   s.server({ t: 'move', in_ms: 0 }).open({ url: ADDRESS })
   s.client({ t: 'hello', resume: { rooms: [at(room)] } })
   s.server(room.out('closed'), 1).expect({ seat: 'closed' })
   s.welcome({ resumed: true }).server(room.out('closed')).client(null)
 })
 
-moving.add('R44', 'a join without an answer is sent again on the second connection', (s, room) => {
+moving.add('R43', 'a join without an answer is sent again on the second connection', (s, room) => {
   s.do('join', { as: 'j', room_type: 'arena', options: { key: 'other' } })
   s.client({ t: 'join', request_id: 2 }).server({ t: 'move', in_ms: 0 }).open({ url: ADDRESS })
   s.client({ t: 'hello', resume: { rooms: [at(room)] } }).welcome({ resumed: true })
@@ -472,7 +472,7 @@ moving.add('R44', 'a join without an answer is sent again on the second connecti
 
 for (const code of [1006, 4005, 4200, 4300])
   moving.add(
-    'R45',
+    'R44',
     `a second connection that ends with ${code} before its welcome: a resume at the own address`,
     (s, room) => {
       s.send('a', 1).client({ t: 'message', ref: 1 })
@@ -491,7 +491,7 @@ for (const code of [1006, 4005, 4200, 4300])
     },
   )
 
-moving.add('R45', 'a client that has not moved in time resumes after 4101', (s, room) => {
+moving.add('R44', 'a client that has not moved in time resumes after 4101', (s, room) => {
   s.server({ t: 'move', in_ms: 60_000 }).wait(1000).close(4101)
   s.open({ url: ADDRESS }).client({ t: 'hello', resume: { resume_token: 'resume-1', rooms: [at(room)] } })
   s.welcome({ resumed: true }).expect({ status: 'online', sockets: 2 })

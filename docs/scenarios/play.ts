@@ -456,19 +456,19 @@ const row = (room_id: string, changes: Partial<ListedRoom> = {}): ListedRoom => 
   ...changes,
 })
 
-finding.add('R46', 'a list', (s) => {
+finding.add('R45', 'a list', (s) => {
   s.do('list', { as: 'l', room_type: 'arena', query: QUERY })
   s.client({ t: 'rooms', request_id: 1, room_type: 'arena', query: QUERY })
   s.server({ t: 'rooms', request_id: 1, rooms: [row(ARENA), row(TWO)] })
   s.expect({ lists: { l: [[ARENA, TWO]] } })
 })
 
-finding.add('R46', 'a refused list', (s) => {
+finding.add('R45', 'a refused list', (s) => {
   s.do('list', { as: 'l', room_type: 'arena', query: QUERY }).client({ t: 'rooms', request_id: 1 })
   s.error('invalid_options', { request_id: 1 }).expect({ outcomes: { l: { error: 'invalid_options' } } })
 })
 
-finding.add('R46', 'a watch gets lists until it is ended', (s) => {
+finding.add('R45', 'a watch gets lists until it is ended', (s) => {
   s.do('watch', { as: 'w', room_type: 'arena', query: QUERY })
   s.client({ t: 'rooms', request_id: 1, room_type: 'arena', query: QUERY, watch: true })
   s.server({ t: 'rooms', request_id: 1, rooms: [row(ARENA)] })
@@ -477,7 +477,7 @@ finding.add('R46', 'a watch gets lists until it is ended', (s) => {
   s.server({ t: 'rooms', request_id: 1, rooms: [] }).expect({ lists: { w: [[ARENA], [TWO]] } })
 })
 
-finding.add('R46', 'a watch gets what has changed', (s) => {
+finding.add('R45', 'a watch gets what has changed', (s) => {
   s.do('watch', { as: 'w', room_type: 'arena', query: QUERY }).client({ t: 'rooms', request_id: 1 })
   s.server({ t: 'rooms', request_id: 1, rooms: [row(ARENA), row(TWO)] })
   s.server({ t: 'rooms', request_id: 1, set: [row(TWO, { players: 2 })], gone: [] })
@@ -493,7 +493,7 @@ for (const [order, ids] of Object.entries({
   oldest: ['a', 'b', 'c', 'd'],
   newest: ['d', 'c', 'b', 'a'],
 }))
-  finding.add('R46', `a list with changes is sorted: ${order}`, (s) => {
+  finding.add('R45', `a list with changes is sorted: ${order}`, (s) => {
     const [a, b, c, d] = [
       row('arena:a', { created_at: OLDER }),
       row('arena:b'),
@@ -506,7 +506,7 @@ for (const [order, ids] of Object.entries({
     s.expect({ lists: { w: [['arena:c'], ids.map((key) => `arena:${key}`)] } })
   })
 
-finding.add('R47', 'a code leads to a room, which the join does not make', (s, room) => {
+finding.add('R46', 'a code leads to a room, which the join does not make', (s, room) => {
   s.do('join_by_code', { as: ARENA, code: 'k7qx2m' }).client({ t: 'find', request_id: 1, code: 'k7qx2m' })
   s.server({ t: 'found', request_id: 1, room_id: ARENA })
   s.client({
@@ -520,7 +520,7 @@ finding.add('R47', 'a code leads to a room, which the join does not make', (s, r
   s.server(room.snapshot()).expect({ state: STATE, outcomes: { [ARENA]: 'done' } })
 })
 
-finding.add('R47', 'a wrong code', (s) => {
+finding.add('R46', 'a wrong code', (s) => {
   s.do('join_by_code', { as: 'j', code: 'wrong' }).client({ t: 'find', request_id: 1, code: 'wrong' })
   s.error('room_not_found', { request_id: 1 })
   s.expect({ outcomes: { j: { error: 'room_not_found' } } }).client(null)
@@ -533,7 +533,7 @@ const finds = (request_id: number, ...not: string[]): JsonObject => ({
   room: { room_type: 'arena', query: QUERY, options: OPTIONS, ...(not.length > 0 && { not }) },
 })
 
-finding.add('R47', 'a room with a free seat, after others that have refused the join', (s) => {
+finding.add('R46', 'a room with a free seat, after others that have refused the join', (s) => {
   const room = new ScriptRoom(TWO)
   const full = ['arena:lobby', 'arena:banned', 'arena:mine']
   s.do('join_or_create', { as: 'j', room_type: 'arena', options: OPTIONS, query: QUERY })
@@ -549,7 +549,7 @@ finding.add('R47', 'a room with a free seat, after others that have refused the 
   s.expect({ room_id: TWO, state: STATE, outcomes: { j: 'done' } })
 })
 
-finding.add('R47', 'for at most 10 seconds', (s) => {
+finding.add('R46', 'for at most 10 seconds', (s) => {
   s.do('join_or_create', { as: 'j', room_type: 'arena', options: OPTIONS, query: QUERY })
   for (let request = 1; request < 4; request += 2) {
     s.client({ t: 'find', request_id: request }).wait(6000)
@@ -562,14 +562,14 @@ finding.add('R47', 'for at most 10 seconds', (s) => {
   s.client(null)
 })
 
-finding.add('R47', 'another refusal is final', (s) => {
+finding.add('R46', 'another refusal is final', (s) => {
   s.do('join_or_create', { as: 'j', room_type: 'arena', options: OPTIONS, query: QUERY })
   s.client({ t: 'find', request_id: 1 }).server({ t: 'found', request_id: 1, room_id: ARENA })
   s.client({ t: 'join', request_id: 2 }).error('join_refused', { request_id: 2, room_id: ARENA })
   s.expect({ outcomes: { j: { error: 'join_refused' } } }).client(null)
 })
 
-finding.add('R48', 'a lost connection ends no request', (s) => {
+finding.add('R47', 'a lost connection ends no request', (s) => {
   const list = { t: 'rooms', request_id: 1, room_type: 'arena' }
   const watch = { t: 'rooms', request_id: 2, room_type: 'arena', watch: true }
   const find = { t: 'find', request_id: 3, code: 'k7qx2m' }

@@ -125,7 +125,7 @@ level.add('R39', 'decimals, float32, float64 and integers', (s) => {
     .client(null)
 })
 
-level.add('R41', 'an integer key is an index, a string key is a key', (s) => {
+level.add('R40', 'an integer key is an index, a string key is a key', (s) => {
   rawRoom(s)
   const next = { ...BEFORE, '5': 'five', '3': 'three', '0': 'zero' }
   const change = new Map<Part, Part>([
@@ -138,7 +138,7 @@ level.add('R41', 'an integer key is an index, a string key is a key', (s) => {
     .client(null)
 })
 
-level.add('R41', 'a table grows, is cut, and starts anew', (s) => {
+level.add('R40', 'a table grows, is cut, and starts anew', (s) => {
   rawRoom(s)
   const one = { ...BEFORE, y: 1 }
   s.raw(patch(11, one, [4, 'y'], new Map([[4, 1]]))).expect({ state: one })
@@ -174,7 +174,7 @@ level.add('R41', 'a table grows, is cut, and starts anew', (s) => {
     .client(null)
 })
 
-level.add('R41', 'the keys of a patch that is dropped do not count', (s) => {
+level.add('R40', 'the keys of a patch that is dropped do not count', (s) => {
   rawRoom(s)
   const one = { ...BEFORE, y: 1 }
   const first = patch(11, one, [4, 'y'], new Map([[4, 1]]))
@@ -203,7 +203,7 @@ level.add('R41', 'the keys of a patch that is dropped do not count', (s) => {
 })
 
 level.add(
-  'R41',
+  'R40',
   'an index in a whole state that is not in its table: the client connects again, and lists position 0',
   (s, room) => {
     rawRoom(s)
@@ -219,7 +219,7 @@ level.add(
   },
 )
 
-level.add('R41', 'tables outlive a connection', (s, room) => {
+level.add('R40', 'tables outlive a connection', (s, room) => {
   const more = room.patch({ ...STATE, first: 1, second: { third: 2 } })
   const missed = room.patch({ ...STATE, first: 2, second: { third: 3, fourth: 4 } })
   s.server(more).lose(1006).welcome({ resumed: true }).server(missed)
@@ -227,7 +227,7 @@ level.add('R41', 'tables outlive a connection', (s, room) => {
   s.expect({ state: { ...STATE, first: 3, second: { third: 4, fourth: 5 } } }).client(null)
 })
 
-level.add('R42', 'each kind of change', (s) => {
+level.add('R41', 'each kind of change', (s) => {
   rawRoom(s)
   const one = { n: null, players: { b: { x: 3, y: {} } }, list: [[]], text: 'x', yes: true }
   const players = new Map<Part, Part>([
@@ -256,7 +256,7 @@ level.add('R42', 'each kind of change', (s) => {
     .client(null)
 })
 
-level.add('R42', 'changes of arrays', (s) => {
+level.add('R41', 'changes of arrays', (s) => {
   rawRoom(s)
   const change = (array: readonly Json[], ...parts: Part[]) => {
     const next = { ...BEFORE, '5': array }
@@ -298,7 +298,7 @@ level.add('R42', 'changes of arrays', (s) => {
     .client(null)
 })
 
-level.add('R42', 'a table with a nil, and with a map of further changes', (s) => {
+level.add('R41', 'a table with a nil, and with a map of further changes', (s) => {
   rawRoom(s)
   const next = { ...BEFORE, players: { a: { n: 7 }, b: { x: 9, n: 8 }, c: 1 } }
   const rows: Part[] = [[2, 0], 'a', null, 7, 'b', 9, 8, new Map([['c', 1]])]
@@ -318,7 +318,7 @@ const cannotBeApplied: readonly (readonly [string, Part, Part])[] = [
   ['a splice beyond the end', null, new Map<Part, Part>([[3, [new Map(), [3, 2, []]]]])],
 ]
 for (const [name, keys, change] of cannotBeApplied)
-  level.add('R42', `${name}: the state stays, and the client asks`, (s) => {
+  level.add('R41', `${name}: the state stays, and the client asks`, (s) => {
     rawRoom(s)
       .raw(patch(11, BEFORE, keys, change))
       .expect({ state: BEFORE })

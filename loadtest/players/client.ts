@@ -4,7 +4,7 @@ import type { Json } from '../../shared/json.ts'
 import { ROOM_OPCODE, SERVER_OPCODES } from '../../shared/protocol/messages.ts'
 import { MsgpackReader } from '../../shared/protocol/msgpack.ts'
 import { StreamContext } from '../../shared/protocol/msgpack-client-codec.ts'
-import { MsgpackCodec, unbatch } from '../../shared/protocol/msgpack-codec.ts'
+import { MsgpackCodec } from '../../shared/protocol/msgpack-codec.ts'
 import type { Random } from '../../shared/random.ts'
 import type { Credentials } from '../issuer.ts'
 import type { LoadRoom, Milestone } from '../rooms/load.ts'
@@ -435,14 +435,12 @@ export class LoadClient {
 
   #sent(frame: Uint8Array): void {
     this.#context.tally.counts.bytes_out += frame.length
-    for (const each of unbatch(frame) ?? [frame]) {
-      const message = this.#codec.decode(each)
-      if (message.t === 'state.resync') this.#checkResyncs()
-      else if (message.t === 'hello') this.#newSession = this.#client !== undefined && 'token' in message
-      else if (message.t === 'message' && message.ref !== undefined) {
-        const { n } = (message.data ?? {}) as { readonly n?: unknown }
-        if (typeof n === 'number') this.#member?.acks.sent(message.ref, n)
-      }
+    const message = this.#codec.decode(frame)
+    if (message.t === 'state.resync') this.#checkResyncs()
+    else if (message.t === 'hello') this.#newSession = this.#client !== undefined && 'token' in message
+    else if (message.t === 'message' && message.ref !== undefined) {
+      const { n } = (message.data ?? {}) as { readonly n?: unknown }
+      if (typeof n === 'number') this.#member?.acks.sent(message.ref, n)
     }
   }
 

@@ -87,8 +87,6 @@ export interface Codec {
   encode(message: PlainMessage): Payload
   /** Returns an encoded message `rooms` for another request. `encoded` has the request id 1. */
   listFor(requestId: number, encoded: Payload): Payload
-  /** Returns the messages of a batch, each as a payload for `decode`. Undefined: the frame is one message. Throws ProtocolError. */
-  unbatch(payload: Payload): readonly Payload[] | undefined
   /** Returns true if the undecoded payload is a `message` without `ref`. False: it is not, or it cannot be determined without decoding. */
   isUnreliable(payload: Payload): boolean
   /** Decodes a message and checks every field. Throws ProtocolError or InvalidMessage. */

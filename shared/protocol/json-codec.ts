@@ -43,8 +43,6 @@ export class JsonCodec implements Codec {
 
   address(): undefined {}
 
-  unbatch(): undefined {}
-
   isUnreliable(payload: Payload): boolean {
     const bytes = Buffer.from(payload.buffer, payload.byteOffset, payload.length)
     return bytes.includes('"t":"message"') && !bytes.includes('"ref"')

@@ -35,8 +35,6 @@ export const MAX = {
   room_id: 64 + 1 + 128,
   type: 64,
   rooms: 1024,
-  /** Maximum number of messages in one frame. */
-  batch: 32,
   feature: 32,
   features: 32,
   /** Maximum number of pending requests of one member. */
@@ -107,7 +105,7 @@ const LISTED_ROOM = {
 
 /** Position of a room after one flush. */
 const IN_ROOM = { room_id: ADDRESS, epoch: COUNT, seq: COUNT }
-/** First fields of all frames of the state stream. In MessagePack, announced keys follow them (R41 of docs/protocol.md). */
+/** First fields of all frames of the state stream. In MessagePack, announced keys follow them (R40 of docs/protocol.md). */
 export const STREAM_HEAD = { ...IN_ROOM, checksum: COUNT }
 /** First fields of the frames of a hidden layer. */
 export const LAYER_HEAD = { ...STREAM_HEAD, layer: text() }
@@ -270,9 +268,6 @@ export const STREAM_MESSAGES = {
 type MessageOf<T extends Table> = {
   [N in keyof T]: Values<T[N]['fields']> extends infer V ? (V extends unknown ? { t: N } & V : never) : never
 }[keyof T]
-
-/** MessagePack frame `[7, message, …]` with messages of a client. Each is handled as if it had its own frame. */
-export const BATCH_OPCODE = 7
 
 /**
  * MessagePack frame `[29, room_id]`: names the room of all frames up to the next of its kind. Without the room in it, a frame has the same

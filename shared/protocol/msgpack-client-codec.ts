@@ -14,7 +14,6 @@ import { ProtocolError } from './error-codes.ts'
 import { elementsOf, type Fields, messageReaders, messageWriters, readField, type Table } from './fields.ts'
 import {
   type AddressedMessage,
-  BATCH_OPCODE,
   CLIENT_MESSAGES,
   type ClientMessage,
   type MemberInfo,
@@ -97,15 +96,6 @@ export class MsgpackClientCodec implements ClientCodec {
     if ('resume' in message) this.#context.resume(message.resume.rooms)
     WRITERS[message.t](this.#writer.begin(), message)
     return this.#writer.take()
-  }
-
-  /** Returns one frame with messages of `encode`: at most `MAX.batch`. */
-  batch(messages: readonly Payload[]): Payload {
-    const to = this.#writer.begin()
-    to.array(1 + messages.length)
-    to.number(BATCH_OPCODE)
-    for (const message of messages) to.raw(message)
-    return to.take()
   }
 
   decode(payload: Payload): DecodedMessage {

@@ -134,42 +134,6 @@ test.each([
   expect(() => new MsgpackCodec().decode(bytes(hex))).toThrow(said)
 })
 
-test('the decoder reads a batch of another library, and each of its messages', () => {
-  const codec = new MsgpackCodec()
-  fc.assert(
-    fc.property(fc.array(json(), { minLength: 1, maxLength: 32 }), (values) => {
-      const messages = values.map((value, i) => (i % 3 === 2 ? [5, i] : [3, 'a:b', 'x', value, i + 1, i]))
-      const read = codec.unbatch(encode([7, ...messages]))!.map((payload) => codec.decode(payload))
-      expect(read).toEqual(messages.map((message) => codec.decode(encode(message))))
-    }),
-    { numRuns: 1_000 },
-  )
-})
-
-test('random bytes are a batch, one message, or a ProtocolError', () => {
-  const proper = encode([7, [5, 1], [3, 'a:b', 'x', { a: [1, 2.5, 'text', null] }, 3, 0], [5, 2 ** 40]])
-  const damaged = fc
-    .array(fc.tuple(fc.nat(proper.length - 1), fc.nat(255)), { minLength: 1, maxLength: 4 })
-    .map((changes) => {
-      const frame = Uint8Array.from(proper)
-      for (const [at, byte] of changes) frame[at] = byte
-      return frame
-    })
-  fc.assert(
-    fc.property(fc.oneof(damaged, fc.uint8Array({ maxLength: 40 })), (frame) => {
-      try {
-        const messages = new MsgpackCodec().unbatch(frame) ?? []
-        expect(messages.length).toBeLessThanOrEqual(32)
-        for (const { byteOffset, length } of messages)
-          expect(byteOffset + length).toBeLessThanOrEqual(frame.byteOffset + frame.length)
-      } catch (error) {
-        if (!(error instanceof ProtocolError)) throw error
-      }
-    }),
-    { numRuns: 2_000 },
-  )
-})
-
 test('the fast path for messages returns the same as the check of every field', () => {
   const codec = new MsgpackCodec()
   const checked = (payload: Uint8Array) => parsePositional(new MsgpackReader(payload).value() as unknown[])

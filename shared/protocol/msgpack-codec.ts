@@ -12,7 +12,6 @@ import {
 import { ProtocolError, UnsafeInteger } from './error-codes.ts'
 import { messageWriters, writeField } from './fields.ts'
 import {
-  BATCH_OPCODE,
   CLIENT_OPCODES,
   type ClientMessage,
   type FlushMessage,
@@ -68,10 +67,6 @@ export class MsgpackCodec implements Codec {
     to.number(requestId)
     // The array's length, the opcode and the request id 1 have one byte each.
     return concat(encoded.subarray(0, 2), to.take(), encoded.subarray(3))
-  }
-
-  unbatch(payload: Payload): readonly Payload[] | undefined {
-    return unbatch(payload)
   }
 
   isUnreliable(payload: Payload): boolean {
@@ -145,28 +140,6 @@ export class MsgpackCodec implements Codec {
   layerEncoder(layer: string): LayerEncoder {
     return new MsgpackRoomEncoder(this, this.#writer, layer)
   }
-}
-
-/** Returns the messages of a batch, as views of it. Undefined: the frame is one message. Throws ProtocolError. */
-export function unbatch(frame: Uint8Array): readonly Uint8Array[] | undefined {
-  const first = frame[0] ?? 0
-  // The opcode follows the one-byte header of a short array. Only a batch may be longer.
-  if (!isArray(first) || (first < 0xdc && frame[1]! !== BATCH_OPCODE)) return undefined
-  const reader = new MsgpackReader(frame)
-  const length = reader.array() - 1
-  if (length < 1 || reader.value() !== BATCH_OPCODE) return undefined
-  if (length > MAX.batch)
-    throw new ProtocolError(`a batch of ${length} messages; there may be ${MAX.batch} in one`)
-  const messages: Uint8Array[] = []
-  let { at } = reader
-  for (let left = length; left > 0; left--) {
-    const end = endOfValue(frame, at)
-    messages.push(frame.subarray(at, end))
-    at = end
-  }
-  if (at < frame.length)
-    throw new ProtocolError(`${frame.length - at} bytes follow the batch; a frame is one MessagePack value`)
-  return messages
 }
 
 const MEMBERS = STREAM_MESSAGES['state.resync'].fields.members

@@ -2,7 +2,7 @@ import { isWellFormed } from '../json.ts'
 import { checkJson, NotJson } from '../sync/check.ts'
 import { InvalidMessage, type UnsafeInteger } from './error-codes.ts'
 import type { Either, Field, Fields } from './fields.ts'
-import { BATCH_OPCODE, CLIENT_MESSAGES, type ClientMessage, type JoinOptions, MAX } from './messages.ts'
+import { CLIENT_MESSAGES, type ClientMessage, type JoinOptions, MAX } from './messages.ts'
 
 /** Checks of the fields of a client's message, from the table in `messages.ts`. The room checks payloads, with the schema of its type. */
 
@@ -39,8 +39,6 @@ export function parseNamed(found: Named): ClientMessage {
 /** The same for an array: an opcode, and the fields at their positions in the table. */
 export function parsePositional(found: readonly unknown[]): ClientMessage {
   const [opcode] = found
-  if (opcode === BATCH_OPCODE)
-    throw new InvalidMessage('a batch is empty, or in another one; it has messages in it that are none')
   const t = TYPE_OF.get(opcode)
   if (!t)
     throw new InvalidMessage(

@@ -46,14 +46,6 @@ describe('messages', () => {
     expect(new JsonClientCodec().decode(utf8(json))).toEqual(json)
   })
 
-  test.each(vectors.batches)('a client sends $messages in one frame', ({ messages, msgpack }) => {
-    const client = new MsgpackClientCodec()
-    const batch = client.batch(messages.map((message) => client.encode(message as ClientMessage)))
-    expect(hex(batch)).toBe(msgpack)
-    const server = new MsgpackCodec()
-    expect(server.unbatch(batch)?.map((payload) => server.decode(payload))).toEqual(messages)
-  })
-
   test('every message has a vector', () => {
     const names = (table: object) => new Set(Object.keys(table))
     expect(new Set(sent.map(({ json }) => json.t))).toEqual(names(CLIENT_MESSAGES))

@@ -423,7 +423,7 @@ const PYTHON: readonly Row[] = [
     'code = 0 if connection.previous else connection.socket.close_code or 0',
     'code = connection.socket.close_code or 0',
   ],
-  ['Watch', 'a spectator plays after it has lost its seat', '{"watch": self.spectator}  # R49', '{}'],
+  ['Watch', 'a spectator plays after it has lost its seat', '{"watch": self.spectator}  # R48', '{}'],
   ['Role', 'without an entry is a player', '{"spectator": True}).get', '{}).get'],
   ['Change of role', 'seated keeps spectator', 'member.pop("spectator", None)', 'pass'],
   ['Change of role', 'unseated stays in the list', ' or status == "unseated" and not watches:', ':'],

@@ -150,7 +150,7 @@ export class RoomView {
     }
   }
 
-  /** True if this client watches (R50). */
+  /** True if this client watches (R49). */
   get spectator(): boolean {
     return !this.members.has(this.memberId) || this.watching.has(this.memberId)
   }
@@ -321,7 +321,7 @@ export class RoomView {
     else this.away.delete(memberId)
   }
 
-  /** R51. */
+  /** R50. */
   private takeRole({ member_id: memberId, sub, status, spectator = false }: Received<'member'>): void {
     const had = this.members.has(memberId) && this.watching.has(memberId) === (status === 'seated')
     if (status === 'unseated' && !had) this.fault(`${memberId} is unseated, but is no player`)
@@ -345,7 +345,7 @@ function merged(base: Json, layer: Json): Json {
   return result
 }
 
-/** The change of a removed key (R42 of docs/protocol.md). */
+/** The change of a removed key (R41 of docs/protocol.md). */
 const GONE = Symbol('gone')
 
 /** Applies the change of a MessagePack patch to `state`. Throws ProtocolFault if it does not fit. */
@@ -476,7 +476,7 @@ function reader(keys: readonly string[]): KeyReader {
   }
 }
 
-/** Key table of one room (R41 of docs/protocol.md). Only applied frames change it. */
+/** Key table of one room (R40 of docs/protocol.md). Only applied frames change it. */
 export class KeyTable {
   keys: string[] = []
 

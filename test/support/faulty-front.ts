@@ -3,7 +3,7 @@ import { WebSocket, WebSocketServer } from 'ws'
 import { CLIENT_OPCODES, SERVER_OPCODES } from '../../shared/protocol/messages.ts'
 import { MsgpackReader, MsgpackWriter } from '../../shared/protocol/msgpack.ts'
 import { MsgpackClientCodec } from '../../shared/protocol/msgpack-client-codec.ts'
-import { MsgpackCodec, unbatch } from '../../shared/protocol/msgpack-codec.ts'
+import { MsgpackCodec } from '../../shared/protocol/msgpack-codec.ts'
 
 /** The faults find their frames by the opcode, so clients must use this subprotocol. */
 const SUBPROTOCOL = 'roomful.v1.msgpack'
@@ -26,7 +26,7 @@ export async function faultyFront(wsUrl: string, fault: Fault): Promise<FaultyFr
     const node = new WebSocket(wsUrl, SUBPROTOCOL)
     const early: Uint8Array[] = []
     client.on('message', (frame: Buffer) => {
-      for (const changed of (unbatch(frame) ?? [frame]).flatMap((one) => toNode(one, client)))
+      for (const changed of toNode(frame, client))
         if (node.readyState === WebSocket.OPEN) node.send(changed)
         else early.push(changed)
     })
@@ -95,7 +95,7 @@ function toClient(type: keyof typeof SERVER_OPCODES, strike: Strike): Fault {
   let struck = false
   return {
     toNode: (frame) => {
-      messages += messagesIn(frame)
+      if (isMessage(frame)) messages++
       return [frame]
     },
     toClient: (frame) => {
@@ -117,7 +117,7 @@ function skippedPatch(): Fault {
   let held: { readonly client: object; readonly patch: Uint8Array } | undefined
   return {
     toNode: (frame) => {
-      messages += messagesIn(frame)
+      if (isMessage(frame)) messages++
       return [frame]
     },
     toClient: (frame, client) => {
@@ -141,7 +141,7 @@ function droppedMessage(): Fault {
   let messages = 0
   return {
     toNode: (frame, client) => {
-      messages += messagesIn(frame)
+      if (isMessage(frame)) messages++
       const message = dropped && dropped.client !== client ? undefined : reliable(frame)
       if (!dropped && message && messages >= MESSAGES) {
         dropped = { client, ref: message.ref }
@@ -174,7 +174,7 @@ function toNode(strike: Strike): Fault {
   let struck = false
   return {
     toNode: (frame) => {
-      messages += messagesIn(frame)
+      if (isMessage(frame)) messages++
       if (struck || messages < MESSAGES || !reliable(frame)) return [frame]
       struck = true
       return strike(frame)
@@ -184,13 +184,11 @@ function toNode(strike: Strike): Fault {
 
 const codec = new MsgpackCodec()
 
-/** Number of messages for rooms in a frame. A client whose process is late sends several in one frame. */
-const messagesIn = (frame: Uint8Array): number =>
-  (unbatch(frame) ?? [frame]).filter((one) => one[1] === CLIENT_OPCODES.message).length
+const isMessage = (frame: Uint8Array): boolean => frame[1] === CLIENT_OPCODES.message
 
 /** Returns the message of a frame if it has a ref. */
 function reliable(frame: Uint8Array) {
-  if (frame[1] !== CLIENT_OPCODES.message) return undefined
+  if (!isMessage(frame)) return undefined
   const message = codec.decode(frame)
   return message.t === 'message' && message.ref !== undefined ? { ...message, ref: message.ref } : undefined
 }

@@ -1,6 +1,7 @@
 import type { Socket } from 'node:net'
 import { pino } from 'pino'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
+import { listAfter } from '../../../client/finding.ts'
 import { codeKey } from '../../../shared/ids.ts'
 import type { JsonObject } from '../../../shared/json.ts'
 import { memoryStore } from '../../../shared/store/memory/memory.ts'
@@ -238,10 +239,14 @@ describe('A query', () => {
 describe('A watch', () => {
   const watch = (client: TestClient, id: number) =>
     client.send({ t: 'rooms', request_id: id, room_type: 'arena', watch: true })
-  const lengths = (client: TestClient, id: number) =>
-    client.received.flatMap((message) =>
-      message.t === 'rooms' && message.request_id === id ? [message.rooms!.length] : [],
-    )
+  const lengths = (client: TestClient, id: number) => {
+    let rows: ReturnType<typeof listAfter> = []
+    return client.received.flatMap((message) => {
+      if (message.t !== 'rooms' || message.request_id !== id) return []
+      rows = listAfter(rows, message)
+      return [rows.length]
+    })
+  }
 
   it('sends the list immediately and after each change, until rooms.end', async () => {
     const { client } = await test.hello()

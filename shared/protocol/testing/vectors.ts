@@ -4,7 +4,6 @@ import type { Json } from '../../json.ts'
 /** Type of docs/protocol-vectors.json, which its `about` describes. */
 export interface Vectors {
   checksums: { value: Json; checksum: number }[]
-  batches: { messages: Record<string, Json>[]; msgpack: string }[]
   address: { room_id: string; msgpack: string }
   messages: { from: 'client' | 'server'; json: Record<string, Json>; msgpack: string }[]
   stream: {

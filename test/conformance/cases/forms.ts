@@ -48,7 +48,7 @@ topic.once(
 
 topic.each(
   'the stream of the vectors is applied frame by frame',
-  'R13, R33, R41, R42',
+  'R13, R33, R40, R41',
   async (_stage, codec) => {
     const view = new RoomView({ t: 'joined', request_id: 1, room_id: 'arena:lobby', member_id: 'mem_b' })
     view.faults.splice(0)
@@ -199,70 +199,6 @@ topic.each(
     await peer.until('it is applied', () => counted(view) === 2)
   },
 )
-
-topic.once('the messages of a batch are handled like messages in separate frames', 'R40', async (stage) => {
-  const peer = await stage.connect('msgpack')
-  const view = await peer.join('counter', stage.key())
-  const { roomId } = view
-  const [first, second] = [1, 2]
-  for (const [ref, by] of [
-    [first, 2],
-    [second, 3],
-  ] as const)
-    peer.session.sending({ t: 'message', room_id: roomId, type: 'inc', data: { by }, ref })
-  const from = peer.inbox.length
-  // An invalid message does not affect the others.
-  peer.sendRaw(
-    encode([
-      7,
-      [3, roomId, 'inc', { by: 2 }, first, 0],
-      [5, 'no number'],
-      [7, [5, 76]],
-      [15],
-      [3, roomId, 'inc', { by: 3 }, second, 0],
-      [5, 77],
-    ]),
-  )
-  await peer.expect('pong', { at: 77 })
-  await peer.expect('ack', { room_id: roomId, ref: second })
-  await peer.until('both are applied', () => counted(view) === 5)
-  const answers = peer.inbox.slice(from).filter(({ t }) => t === 'error' || t === 'pong')
-  assert.deepEqual(
-    answers.map((answer) => (answer.t === 'error' ? answer.code : answer.t)),
-    ['invalid_message', 'invalid_message', 'invalid_message', 'pong'],
-  )
-})
-
-topic.once('a batch of 32 is accepted, and a batch of 33 ends the connection', 'R40', async (stage) => {
-  const peer = await stage.connect('msgpack')
-  const pings = (count: number) => encode([7, ...Array.from({ length: count }, (_, at) => [5, at])])
-  peer.sendRaw(pings(32))
-  await peer.expect('pong', { at: 31 })
-  peer.sendRaw(pings(33))
-  await peer.closes(CLOSE.protocol_error)
-})
-
-topic.once(
-  'a frame that ends the connection is handled after the messages before it',
-  'R40',
-  async (stage) => {
-    const peer = await stage.connect('msgpack')
-    peer.sendRaw(encode([7, [5, 1], 'no array', [5, 2]]))
-    await peer.closes(CLOSE.protocol_error)
-    assert.deepEqual(
-      peer.inbox.flatMap((message) => (message.t === 'pong' ? [message.at] : [])),
-      [1],
-    )
-  },
-)
-
-topic.once('each message of a batch counts towards the limits', 'R40; Limits', async (stage) => {
-  const peer = await stage.connect('msgpack')
-  const burst = peer.session.welcome!.limits.message_burst
-  for (let sent = 0; sent <= 3 * burst; sent += 32)
-    peer.sendRaw(encode([7, ...Array.from({ length: 32 }, () => [5, 0])]))
-  await peer.expect('error', { code: 'rate_limited' })
-})
 
 topic.once('a client may use every form of a number', 'R39: forms of the same numbers', async (stage) => {
   const peer = await stage.connect('msgpack')

@@ -164,8 +164,6 @@ const SHAPES: Readonly<Record<SaidName, { opcode: number; fields: readonly Field
   },
 }
 const NAMES = new Map(Object.entries(SHAPES).map(([t, { opcode }]) => [opcode, t as SaidName]))
-const BATCH = 7
-const MOST_OF_BATCH = 32
 
 function readFields(
   fields: readonly Field[],
@@ -224,20 +222,16 @@ function ofElements(value: unknown): Said {
   return checked(t, t === 'hello' ? helloOfElements(elements) : fromElements(SHAPES[t].fields, elements))
 }
 
-/** Reads a frame of a client: one message, or the messages of a batch. Throws ProtocolFault. */
-export function readClientFrame(codec: Codec, frame: string | Uint8Array): readonly Said[] {
+/** Reads a frame of a client. Throws ProtocolFault. */
+export function readClientFrame(codec: Codec, frame: string | Uint8Array): Said {
   if (codec === 'msgpack') {
     if (typeof frame === 'string') throw new ProtocolFault('a text frame in roomful.v1.msgpack')
-    const value = list(decode(frame, { extensionCodec: DECIMALS }))
-    if (value[0] !== BATCH) return [ofElements(value)]
-    if (value.length < 2 || value.length > MOST_OF_BATCH + 1)
-      throw new ProtocolFault(`a batch of ${value.length - 1} messages; it has 1 to ${MOST_OF_BATCH}`)
-    return value.slice(1).map(ofElements)
+    return ofElements(decode(frame, { extensionCodec: DECIMALS }))
   }
   if (typeof frame !== 'string') throw new ProtocolFault('a binary frame in roomful.v1.json')
   const object = record(JSON.parse(frame))
   const t = object.t as SaidName
   if (typeof t !== 'string' || !Object.hasOwn(SHAPES, t))
     throw new ProtocolFault(`no message of a client is called ${JSON.stringify(t)}`)
-  return [checked(t, t === 'hello' ? helloOfObject(object) : fromObject(SHAPES[t].fields, object))]
+  return checked(t, t === 'hello' ? helloOfObject(object) : fromObject(SHAPES[t].fields, object))
 }

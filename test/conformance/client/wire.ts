@@ -177,10 +177,9 @@ export class Wire {
     if (this.ended) return
     const { judge, node } = this.parts
     try {
-      for (const said of readClientFrame(this.line.codec, raw)) {
-        judge.said(this.line, said)
-        if (said.t === 'hello' && said.resume) this.context.resume(said.resume.rooms)
-      }
+      const said = readClientFrame(this.line.codec, raw)
+      judge.said(this.line, said)
+      if (said.t === 'hello' && said.resume) this.context.resume(said.resume.rooms)
     } catch (problem) {
       judge.unreadable(this.line, (problem as Error).message, shown(raw))
     }

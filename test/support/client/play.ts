@@ -51,7 +51,6 @@ export function play(options: Partial<Options> = {}, clock = new FakeClock()): P
       WebSocket: server.WebSocket,
       clock,
       random: new SeededRandom(),
-      endOfTurn: (callback) => callback(),
       onError: (error) => errors.push(error),
       ...options,
     },
@@ -121,8 +120,6 @@ class ScriptedServer {
   readonly sockets: FakeSocket[] = []
   /** All messages of clients, on all sockets. */
   readonly heard: ClientMessage[] = []
-  /** Number of frames of clients. */
-  frames = 0
   readonly rooms = new Map<string, ScriptedRoom>()
   readonly clock: Clock
   limits: Limits = { max_message_bytes: 1024, messages_per_second: 100, message_burst: 1000, max_rooms: 16 }
@@ -153,12 +150,9 @@ class ScriptedServer {
               server.onDial(socket)
             },
             sent: (socket, payload) => {
-              server.frames++
-              for (const bytes of server.#codec.unbatch(payload) ?? [payload]) {
-                const message = server.#codec.decode(bytes)
-                socket.said.push(message)
-                server.#hear(message, socket)
-              }
+              const message = server.#codec.decode(payload)
+              socket.said.push(message)
+              server.#hear(message, socket)
             },
           },
           url,
