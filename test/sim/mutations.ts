@@ -1,6 +1,5 @@
-import { Router } from '../../dataplane/cluster/router.ts'
+import { NodeLinks, nodeChannel } from '../../dataplane/cluster/links.ts'
 import type { PostNotice } from '../../dataplane/features/notices/notice.ts'
-import { Edge } from '../../dataplane/gateway/edge.ts'
 import { Subscription } from '../../dataplane/gateway/subscription.ts'
 import type { RoomDefinition } from '../../dataplane/room/definition.ts'
 import type { SystemParts } from '../../dataplane/room/handler-context.ts'
@@ -145,39 +144,59 @@ export interface Losses {
   answers: number
 }
 
+/** Loses every twentieth flush of a connection, except the end of the client's seat. */
+function lossyConnection() {
+  let [count, lost, own] = [0, 0, '']
+  return (message: ServerMessage): Replacement => {
+    if (message.t === 'joined') own = message.member_id
+    if (message.t === 'state.patch') lost = ++count % 20 === 0 ? message.seq : 0
+    const isLost =
+      (message.t === 'state.patch' || message.t === 'event' || message.t === 'member') && message.seq === lost
+    return isLost && !(message.t === 'member' && message.member_id === own) ? [] : [message]
+  }
+}
+
+/** Shortest time between two losses between nodes. The repetitions of all open questions would otherwise be lost again and again. */
+const LOSS_MS = 2000
+
 /**
- * Every twentieth patch of a connection is lost, so that its client asks for the whole state. One of three of these questions does not reach the
- * owner, and one of three answers does not reach the edge. A correct node makes up for it.
+ * Every twentieth flush of a connection is lost, so that its client asks for the whole state. In turn, such a question and an answer are lost on
+ * their way between two nodes, with all that is sent with them. A correct node makes up for it.
  */
-export const lossesOf = (lost: Losses = { questions: 0, answers: 0 }): Mutation => ({
-  connection: messages('state.patch', (patch, count) => (count % 20 === 0 ? [] : [patch])),
-  code: () => {
-    const counts = { question: 0, answer: 0 }
-    const undos = [
+export const lossesOf = (lost: Losses = { questions: 0, answers: 0 }): Mutation => {
+  /** Channels on which the next message is lost. */
+  const condemned = new Set<string>()
+  let now = () => 0
+  let lostAt = 0
+  return {
+    connection: lossyConnection,
+    node: (store, clock) => {
+      now = () => clock.monotonic()
+      return overriding(store, {
+        bus: overriding(store.bus, {
+          publish: async (channel, bytes) =>
+            condemned.delete(channel) ? 0 : store.bus.publish(channel, bytes),
+        }),
+      })
+    },
+    code: () =>
       replaced(
-        Router.prototype,
+        NodeLinks.prototype,
         'send',
         (send) =>
-          function (this: Router, message, ...from) {
-            if (message.kind === 'resync' && ++counts.question % 3 === 0) lost.questions++
-            else send.call(this, message, ...from)
+          function (this: NodeLinks, to, message, urgency) {
+            const kind = 'message' in message ? message.message.kind : undefined
+            const next = lost.questions > lost.answers ? 'state' : 'resync'
+            if (kind === next && now() - lostAt >= LOSS_MS) {
+              lost[next === 'state' ? 'answers' : 'questions']++
+              lostAt = now()
+              condemned.add(nodeChannel(to))
+            }
+            send.call(this, to, message, urgency)
           },
       ),
-      replaced(
-        Edge.prototype,
-        'receive',
-        (receive) =>
-          function (this: Edge, message) {
-            if (message.kind === 'state' && ++counts.answer % 3 === 0) lost.answers++
-            else receive.call(this, message)
-          },
-      ),
-    ]
-    return () => {
-      for (const undo of undos) undo()
-    }
-  },
-})
+  }
+}
 
 /** Mistakes that simulated runs must find. */
 export const FAULTS = {
@@ -306,10 +325,9 @@ export const FAULTS = {
   },
   inattentive: {
     what: 'An edge forgets at a takeover that a client has asked for the whole state',
-    ...lossesOf(),
-    code: () => {
-      const undo = lossesOf().code!()
-      const undoOwn = replaced(
+    connection: lossyConnection,
+    code: () =>
+      replaced(
         Subscription.prototype,
         'reattach',
         (reattach) =>
@@ -317,12 +335,7 @@ export const FAULTS = {
             this.resync = undefined
             return reattach.call(this, ask)
           },
-      )
-      return () => {
-        undoOwn()
-        undo()
-      }
-    },
+      ),
     breaks: ['seq_gap'],
   },
   doubled: {

@@ -4,7 +4,7 @@ import { check } from '../chaos/checker/check.ts'
 import { VIOLATIONS, type ViolationName } from '../chaos/checker/history.ts'
 import { MUTATIONS as OF_THE_EXPLORER } from '../explore/scenarios.ts'
 import { isFullLength, runLength } from '../support/run-length.ts'
-import { FAULT_RUN, FAULTS, type Fault, violationsOf } from './mutations.ts'
+import { FAULT_RUN, FAULTS, type Fault, lossesOf, violationsOf } from './mutations.ts'
 import { SimWorld } from './world.ts'
 
 /** Longer than a seed takes on a busy machine. */
@@ -32,6 +32,18 @@ describe('SimWorld', () => {
     async (seed) => {
       const { violations } = check(await run(seed))
       expect(violations).toEqual([])
+    },
+    PATIENCE_MS,
+  )
+
+  it.each(Array.from({ length: runLength(2, 20) }, (_, i) => i + 1))(
+    'brings each whole state within the time of a takeover, although questions, answers and owners are lost: seed %i',
+    async (seed) => {
+      const lost = { questions: 0, answers: 0 }
+      const { violations } = check(await SimWorld.run({ ...FAULT_RUN, seed, mutation: lossesOf(lost) }))
+      // The frames of layers of a lost flush arrive, and do not fit.
+      expect(violations.filter(({ name }) => name === 'seq_gap')).toEqual([])
+      expect(Math.min(lost.questions, lost.answers)).toBeGreaterThan(1)
     },
     PATIENCE_MS,
   )
