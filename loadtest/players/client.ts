@@ -24,7 +24,7 @@ const MAX_UNACKED_BYTES = 64 * 1024 * 1024
 
 /** Settings of all clients of a run. Plain data. */
 export interface ClientSettings {
-  /** Clients are spread over these. A client that loses its connection takes the next. */
+  /** Clients are spread over these. A client that loses its connection tries the others in turn. */
   readonly wsUrls: readonly string[]
   readonly roomType: string
   /** Prefix of every room key, so that simultaneous runs have separate rooms. */

@@ -7,6 +7,7 @@ import type { LoadRoom } from '../rooms/load.ts'
 import { newestOf, peek } from './client.ts'
 import { AckCheck, Member } from './member.ts'
 import { Pacer, ramp } from './pace.ts'
+import { addressOf } from './sdk.ts'
 import { Tally } from './tally.ts'
 
 const server = new MsgpackCodec()
@@ -18,6 +19,23 @@ function inRoom(): StreamContext {
   expect(peek(server.address(roomId), context)).toBeUndefined()
   return context
 }
+
+describe('addressOf', () => {
+  it('starts evenly at all addresses, and each client tries all of them in turn', () => {
+    for (const count of [1, 2, 3, 4]) {
+      const clients = [...Array(12).keys()].map((client) =>
+        [...Array(count).keys()].map((connection) => addressOf(client, connection, count)),
+      )
+      expect(clients.map(([first]) => first)).toEqual(clients.map((_, client) => client % count))
+      for (const tried of clients) expect(new Set(tried).size).toBe(count)
+    }
+  })
+
+  it('spreads the clients of a failed address over the others', () => {
+    const seconds = [0, 4, 8, 12, 16, 20].map((client) => addressOf(client, 1, 4))
+    expect(seconds.toSorted()).toEqual([1, 1, 2, 2, 3, 3])
+  })
+})
 
 describe('peek', () => {
   const room = server.roomEncoder()

@@ -12,15 +12,24 @@ interface TrafficHandlers {
   sent(frame: Uint8Array): void
 }
 
-/** The sockets of one client. Each connection goes to the next address. They can be cut and stalled. */
+/**
+ * Returns the index of the address for a connection of a client, of `count` addresses. The clients of an address that fails spread evenly
+ * over the others.
+ */
+export function addressOf(client: number, connection: number, count: number): number {
+  const turn = connection % count
+  const others = turn === 0 ? 0 : 1 + ((Math.floor(client / count) + turn - 1) % (count - 1))
+  return (client + others) % count
+}
+
+/** The sockets of one client. Each connection goes to another address. They can be cut and stalled. */
 export class MeteredSocket {
   readonly WebSocket: WebSocketConstructor
   #socket: WebSocket | undefined
 
-  /** `first`: index of the first address. */
-  constructor(urls: readonly string[], first: number, handlers: Partial<TrafficHandlers> = {}) {
-    let next = first
-    const address = (): string => urls[next++ % urls.length]!
+  constructor(urls: readonly string[], client: number, handlers: Partial<TrafficHandlers> = {}) {
+    let connections = 0
+    const address = (): string => urls[addressOf(client, connections++, urls.length)]!
     const use = (socket: WebSocket): void => {
       this.#socket = socket
     }
