@@ -159,6 +159,7 @@ export class Client<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoo
         lost: () => this.#eachSeat((seat) => seat.disconnected()),
         forgotten: (error) => this.#eachSeat((seat) => seat.forgotten(error)),
         positions: () => this.#positions(),
+        onlyWatches: () => this.#seats.size > 0 && [...this.#seats.values()].every((seat) => seat.spectator),
         status: (status, error) => this.#changed(status, error),
       },
     )

@@ -26,6 +26,8 @@ export type ConnectionStatus = 'connecting' | 'online' | 'reconnecting' | 'close
 const ATTEMPT_MS = 10_000
 const BACKOFF_BASE_MS = 250
 const BACKOFF_MAX_MS = 10_000
+/** Additional wait of a client that only watches: random between these times, so that the players of a lost node are back first. */
+const SPECTATOR_MS = { least: 250, most: 1500 }
 /** Minimum duration of a stable connection. After its loss, the backoff starts at the shortest wait again. */
 const STABLE_MS = 5000
 /** Time limit for the second socket of a move to open, and then for its welcome. */
@@ -69,6 +71,8 @@ interface SessionHandlers {
   forgotten(error: RoomfulError): void
   /** Returns the positions of the client in its rooms. */
   positions(): ResumePosition[]
+  /** True if the client has seats, and watches in all of them. */
+  onlyWatches(): boolean
   /** The status has changed. After `closed` no callback is called. `error`: reason of a loss or a close. Undefined: the client closed it. */
   status(status: ConnectionStatus, error?: RoomfulError): void
 }
@@ -416,8 +420,14 @@ export class ClientSession {
       this.#forget(error)
     }
     if (this.#isClosed()) return
-    this.#setTimer(this.#backoff.next(), () => void this.#dial())
+    this.#setTimer(this.#backoff.next() + (wasOnline ? this.#patienceMs() : 0), () => void this.#dial())
     if (wasOnline) this.#setStatus('reconnecting', error)
+  }
+
+  /** Time for which a client that was online lets others reconnect first, in milliseconds. */
+  #patienceMs(): number {
+    const { least, most } = SPECTATOR_MS
+    return this.#handlers.onlyWatches() ? least + this.#parts.random.float() * (most - least) : 0
   }
 
   /** Returns a retryable error, whatever the other node answered: the client then asks at its configured address. */

@@ -1,8 +1,8 @@
 import { expect, test } from 'vitest'
 import { inRoom, online } from '../test/support/client/play.ts'
 
-const watching = async () => {
-  const scene = await online()
+const watching = async (options: Parameters<typeof online>[0] = {}) => {
+  const scene = await online(options)
   const room = await scene.client.join('arena', { key: 'lobby' }, { watch: true })
   await scene.pass(1)
   return { ...scene, room, owner: scene.server.room('arena:lobby') }
@@ -41,6 +41,27 @@ test('onMembersChange reports each new number of spectators', async () => {
     [3, true],
     [2, true],
   ])
+})
+
+test('a client that only watches reconnects later, so that the players of a lost node are back first', async () => {
+  const { client, clock, server, pass } = await watching({
+    random: { bytes: () => new Uint8Array(), float: () => 0.5 },
+  })
+  const waitOf = async () => {
+    const lostAt = clock.monotonic()
+    let dialledAt = lostAt
+    server.onDial = (socket) => {
+      dialledAt = clock.monotonic()
+      queueMicrotask(() => socket.accept())
+    }
+    server.socket.end(1006)
+    await pass(7000)
+    return dialledAt - lostAt
+  }
+  expect(await waitOf()).toBe(125 + 875)
+  await client.join('arena', { key: 'other' })
+  await pass(7000)
+  expect(await waitOf()).toBe(125)
 })
 
 test('a code leads to a room to watch', async () => {

@@ -37,6 +37,8 @@ interface LocalOptions {
 const HOST = '127.0.0.1'
 const CONTROLS = 2
 const BANS_AT_ONCE = 500
+/** Attempts to find the owner of a room. */
+const LOOKS = 5
 const DEFAULTS = {
   // Default of the service. The cluster command has a shorter one.
   HEARTBEAT_SECONDS: '10',
@@ -137,12 +139,14 @@ export class LocalService {
     this.#faults.push(`${name} did not end in order (${how}); ${child.logFile} may have the reason`)
   }
 
-  /** Returns the node that owns a room (`type:key`). Rejects if no node does. */
+  /** Returns the node that owns a room (`type:key`). Rejects if no node does. A busy node may not answer the first time. */
   async ownerOf(roomId: string): Promise<string> {
-    const owners = [...ownersOf(await this.cluster.look()).values()]
-    const found = owners.find(({ room }) => room.room_id === roomId)
-    if (!found) throw new Error(`no node owns ${roomId}`)
-    return found.owner
+    for (let left = LOOKS; left > 0; left--) {
+      const owners = [...ownersOf(await this.cluster.look()).values()]
+      const found = owners.find(({ room }) => room.room_id === roomId)
+      if (found) return found.owner
+    }
+    throw new Error(`no node owns ${roomId}`)
   }
 
   /** Returns the sum of a metric of a node over its labels. */
