@@ -149,8 +149,8 @@ const PYTHON: readonly Row[] = [
   [
     'Checksum',
     'a patch that cannot be applied is skipped',
-    'except CANNOT_APPLY:\n                self._ask("checksum")',
-    'except CANNOT_APPLY:\n                pass',
+    'else:\n                    self._ask("checksum")',
+    'else:\n                    pass',
   ],
   ['Checksum', '-0 and 0 differ', 'struct.pack(">d", value + 0.0)', 'struct.pack(">d", value)'],
   ['Checksum', 'true is 1', 'if value is None or isinstance(value, bool):', 'if value is None:'],
@@ -173,7 +173,14 @@ const PYTHON: readonly Row[] = [
     'if ahead <= 1 and status in STATUSES and',
   ],
   ['Gap', 'no question', 'elif ahead > 1:', 'elif False:'],
-  ['Ask', 'twice', 'if again or not self._asking:', 'if True:'],
+  ['Ask', 'twice', 'if not self._asking:\n', 'if True:\n'],
+  [
+    'Ask',
+    'a whole state that cannot be applied is asked for again',
+    'if "members" in frame:  # Only',
+    'if False:  # Only',
+  ],
+  ['Ask', 'position 0 is not listed', 'self.epoch = self.seq = 0', 'pass'],
   [
     'Member list',
     'what the whole state has is applied again',
@@ -438,6 +445,10 @@ const FINDING: readonly Row[] = [
     'if (this.#pending.has(id)) this',
   ],
   ['Lists', 'only the first list', 'if (request && !isWatch(request)) this', 'if (request) this'],
+  ['Lists', 'a change replaces the list', 'new Map((rooms ?? rows)', 'new Map((rooms ?? [])'],
+  ['Lists', 'what is gone stays', 'for (const roomId of gone) byId.delete(roomId)', ''],
+  ['Lists', 'no order of its own', '.sort((one, other) => sign * compare(one, other))', ''],
+  ['Lists', 'equally full rooms have no order', '- taken(one) || byAge(one, other)', '- taken(one)'],
   ['Again', 'requests are not sent again', 'for (const id of this.#pending.keys()) this.#send(id)', ''],
   [
     'Again',
