@@ -1,7 +1,6 @@
 import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { text } from 'node:stream/consumers'
-import { fileURLToPath } from 'node:url'
 import { connect } from 'roomful/client'
 import { verifyNotice } from 'roomful/server'
 import { beforeAll, describe, expect, inject, it, onTestFinished, vi } from 'vitest'
@@ -154,7 +153,7 @@ describe('roomful cluster', () => {
     onTestFinished(() => void backend.close())
     const { port } = backend.address() as AddressInfo
     const { type, ended, addresses } = cluster([], {
-      ROOMS_DIR: fileURLToPath(new URL('support/cluster-rooms', import.meta.url)),
+      ROOMS_DIR: inject('clusterRooms'),
       NOTIFY_URL: `http://127.0.0.1:${port}`,
       NOTIFY_SECRET: secret,
     })

@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest'
+import { afterAll, beforeAll, beforeEach, describe, expect, inject, it, vi } from 'vitest'
 import {
   CONTROLS,
   DocumentedDeployment,
@@ -23,7 +23,7 @@ describe.skipIf(missing !== undefined)('the documented deployment', () => {
   const restarts = new Map(ROOMFUL.map((part) => [part as string, 0]))
 
   beforeAll(async () => {
-    deployment = await DocumentedDeployment.start(`${import.meta.dirname}/support/cluster-rooms`)
+    deployment = await DocumentedDeployment.start(inject('clusterRooms'))
     await deployment.settled()
     game = await createGame(deployment)
     await observed()

@@ -149,7 +149,7 @@ export class TestCluster {
         ...runEnvironment(),
         REDIS_URL: inject('redisUrl'),
         INTERNAL_TOKEN,
-        ROOMS_DIR,
+        ROOMS_DIR: inject('clusterRooms'),
         DRAIN_SECONDS: '1',
       },
       envOf: (name) => {
@@ -385,8 +385,6 @@ export interface NodeProcess extends ClusterNode {
   /** Sends SIGTERM, which drains the node. Resolves with the exit code. */
   drain(): Promise<number | null>
 }
-
-const ROOMS_DIR = `${import.meta.dirname}/cluster-rooms`
 
 /** Starts a node in this process. */
 async function startLocalNode(

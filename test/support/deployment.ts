@@ -40,7 +40,6 @@ export interface ControlProcess {
 }
 
 const HOST = '127.0.0.1'
-const ROOMS = `${import.meta.dirname}/cluster-rooms`
 const at = (port: number): string => `${HOST}:${port}`
 
 /** Processes of control and nodes with one Redis, behind a load balancer. */
@@ -82,7 +81,7 @@ export class Deployment {
         NODE_LEASE_MS: '1000',
         DRAIN_SECONDS: '1',
         HEARTBEAT_SECONDS: '10',
-        ROOMS_DIR: ROOMS,
+        ROOMS_DIR: inject('clusterRooms'),
         LOG_LEVEL: 'warn',
         ...(certificate && { NODE_EXTRA_CA_CERTS: certificate.certFile }),
         ...options.nodeEnv,

@@ -1,5 +1,6 @@
 import { join } from 'node:path'
 import type { TestProject } from 'vitest/node'
+import { compileRooms } from './compiled-rooms.ts'
 import { type RedisServer, redisAnswers, startRedis } from './redis-server.ts'
 import { openRunFolder } from './run-folder.ts'
 
@@ -7,14 +8,16 @@ declare module 'vitest' {
   interface ProvidedContext {
     /** A Redis that all tests of the run share, except in the unit tier. Use a random key prefix, and do not flush or stop it. */
     redisUrl: string
+    /** Folder with the room types of `cluster-rooms`, for nodes that are processes. Not in the unit tier. */
+    clusterRooms: string
   }
 }
 
 const ANSWER_WITHIN_MS = 10_000
 
 /**
- * Provides a real Redis as `inject('redisUrl')` to all tiers except unit tests: the Redis at REDIS_URL, or one that this run starts. At the
- * end of the run, removes the temporary files and ends the processes of all tests, also of failed ones.
+ * Provides a real Redis as `inject('redisUrl')` to all tiers except unit tests: the Redis at REDIS_URL, or one that this run starts. And
+ * `inject('clusterRooms')`. At the end of the run, removes the temporary files and ends the processes of all tests, also of failed ones.
  */
 export default async function setup(project: TestProject): Promise<() => Promise<void>> {
   // The root project has no tests.
@@ -24,7 +27,9 @@ export default async function setup(project: TestProject): Promise<() => Promise
   process.env.TMPDIR = folder.path
   // From Node 22.1, a process starts in half the time with code that an earlier process has compiled.
   process.env.NODE_COMPILE_CACHE = join(folder.path, 'compiled')
-  const server = project.name === 'unit' ? undefined : await provideRedis(project)
+  const isUnit = project.name === 'unit'
+  const server = isUnit ? undefined : await provideRedis(project)
+  if (!isUnit) project.provide('clusterRooms', await compileRooms(folder.path))
   return async () => {
     await server?.close()
     const left = await folder.close()
