@@ -3,7 +3,7 @@ import { connect } from 'roomful/client'
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
 import type counter from '../examples/counter/room.ts'
 import { callControl } from './support/calls.ts'
-import { runProgram } from './support/program.ts'
+import { examplesFolder, runProgram } from './support/program.ts'
 import { addRedisUser, asAdmin, type RedisServer, startRedis } from './support/redis-server.ts'
 
 const INTERNAL_TOKEN = 'internal-token-of-the-process-tests'
@@ -32,7 +32,7 @@ async function deployment() {
     REDIS_URL: redisUrls.node,
     INTERNAL_TOKEN,
     CONTROL_URL: controlUrl,
-    ROOMS_DIR: 'examples',
+    ROOMS_DIR: examplesFolder(),
     WS_PORT: '0',
     ADMIN_PORT: '0',
     DRAIN_SECONDS: '0',

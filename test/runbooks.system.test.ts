@@ -14,7 +14,7 @@ import type arena from '../examples/arena/room.ts'
 import { callControl } from './support/calls.ts'
 import { programOr } from './support/debian-package.ts'
 import { codeOf, textOf } from './support/pages.ts'
-import { type Program, startProgram, startTyped } from './support/program.ts'
+import { examplesFolder, type Program, startProgram, startTyped } from './support/program.ts'
 import {
   asAdmin,
   asRedisUser,
@@ -112,7 +112,7 @@ async function startControl(redisUrl: string, secret: string): Promise<Control> 
 /** Starts a node at the Redis at `redisUrl`, with its user. */
 async function startNode(id: string, redisUrl: string, controlUrl: string) {
   const program = startProgram(['dataplane'], {
-    ROOMS_DIR: 'examples',
+    ROOMS_DIR: examplesFolder(),
     REDIS_URL: asRedisUser(redisUrl, 'roomful-node'),
     INTERNAL_TOKEN: INTERNAL,
     NODE_ID: id,

@@ -5,7 +5,7 @@ import { WebSocket } from 'ws'
 import type counter from '../examples/counter/room.ts'
 import { CLOSE } from '../shared/protocol/error-codes.ts'
 import { callControl, metricOf, runtimeOf } from './support/calls.ts'
-import { runProgram } from './support/program.ts'
+import { examplesFolder, runProgram } from './support/program.ts'
 import { type RedisServer, startRedis } from './support/redis-server.ts'
 
 const INTERNAL_TOKEN = 'internal-token-of-the-worker-tests'
@@ -29,7 +29,7 @@ async function deployment(workers: number) {
   const env = {
     ...common,
     CONTROL_URL: controlUrl,
-    ROOMS_DIR: 'examples',
+    ROOMS_DIR: examplesFolder(),
     NODE_ID: 'machine',
     WS_PORT: '0',
     ADMIN_PORT: '0',
