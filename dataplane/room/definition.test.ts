@@ -298,6 +298,11 @@ describe('defineRoom', () => {
     ],
     ['a layer without a name', { layers: { deck: '' } }, /layers\["deck"\] is ""; names of layers are/],
     [
+      'a layer with a name that no object can have as a key',
+      { layers: { deck: '__proto__' } },
+      /layers\["deck"\] is "__proto__"; names of layers are/,
+    ],
+    [
       'a function of a layer that has no key to get',
       { layers: { deck: () => 'a' } },
       /layers\["deck"\] has no \* whose key/,

@@ -149,7 +149,7 @@ function missingKey(
 type Entry = { readonly [key: string]: unknown }
 
 /** End of an error message about an invalid name. */
-export const RIGHT_NAME = `names of layers are texts of 1 to ${MAX_LAYER_NAME} characters`
+export const RIGHT_NAME = `names of layers are texts of 1 to ${MAX_LAYER_NAME} characters, except __proto__`
 
 export const isLayerName = (value: unknown): value is string =>
   typeof value === 'string' &&
