@@ -103,11 +103,10 @@ export function coreOf(
   const { code, format, historyBudget, limits, scheduler } = needs
   const { epoch } = fence
   const { name } = address
+  const { layers } = definition
+  const restored = () => new LiveState(begin.tree(layers), limits.stateBytes, layers)
   // The functions of the layers run here.
-  const state = code.run(
-    turnOf({ name, epoch }, 'migrate'),
-    () => new LiveState(begin.tree, limits.stateBytes, definition.layers),
-  )
+  const state = layers ? code.run(turnOf({ name, epoch }, 'migrate'), restored) : restored()
   // The room does not run yet, so a migration that is cut off counts as failed.
   migrate(state, begin.stateVersion, definition, needs, { name, epoch })
   const history = new History(limits.history, historyBudget, frames, format, begin.base)

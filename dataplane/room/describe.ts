@@ -259,7 +259,8 @@ export function recordedView(
   shown: Shown,
 ): JsonObject {
   const known = definition !== undefined || shown.layers
-  const state = known ? new LiveState(tree, Number.POSITIVE_INFINITY, definition?.layers) : undefined
+  const rules = definition?.layers
+  const state = known ? new LiveState(tree(rules), Number.POSITIVE_INFINITY, rules) : undefined
   const members = memberships.map(({ member }) => member)
   return viewOf({ members, reservations: tables.reservations.rows, state }, shown)
 }

@@ -65,7 +65,7 @@ describe('a restored room', () => {
     const players = { constructor: 1, toJSON: 1, length: 1 }
     await bench.say('teams', 'ann', 'add', players)
     expect(ann.state).toEqual({ teams: [players] })
-    expect(restore(await bench.claimed('teams'), format)?.tree.flushed).toEqual(ann.state)
+    expect(restore(await bench.claimed('teams'), format)?.tree(undefined).flushed).toEqual(ann.state)
   })
 
   it('equals the committed room: state, checksum, seats, refs and replayed updates', async () => {
@@ -286,7 +286,7 @@ describe('damaged record', () => {
       const whole = format.readSnapshot(snapshot)
       const fence = { epoch: 9, version: 0 }
       const broken = (damaged: Partial<Record>) => () =>
-        restore({ fence, snapshot, journal, ...damaged }, format)
+        restore({ fence, snapshot, journal, ...damaged }, format)!.tree(undefined)
       expect(broken({ snapshot: format.snapshot({ ...whole, checksum: 1 }), journal: [] })).toThrow(
         /checksum .*, but 1 was committed/,
       )
@@ -724,7 +724,7 @@ describe('the record of a room', () => {
     const { snapshot, journal } = WITH_LAYERS
     const record = { snapshot: bytes(snapshot), journal: journal.map(bytes), fence: { epoch: 9 } }
     const { base, epoch, grants, seq, tree, updates } = restore(record, new JournalFormat())!
-    expect(tree.flushed).toEqual({
+    expect(tree(undefined).flushed).toEqual({
       turn: 5,
       deck: [],
       hands: { bob: [], cid: { ace: false } },

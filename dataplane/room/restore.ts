@@ -3,6 +3,7 @@ import type { Claim } from '../../shared/store/port.ts'
 import { Checksum } from '../../shared/sync/checksum.ts'
 import { apply, type Change, type Delta, ObjectDelta, REMOVE } from '../../shared/sync/delta.ts'
 import type { Outcome as MessageOutcome } from '../traffic.ts'
+import { RoomLogicError } from './failures.ts'
 import {
   type HiddenValue,
   type JournalFormat,
@@ -13,7 +14,7 @@ import {
   UnreadableRecord,
   type Update,
 } from './journal.ts'
-import { Grants, NOBODY } from './layer-rules.ts'
+import { Grants, type LayerRules, NOBODY } from './layer-rules.ts'
 import { merged } from './layers.ts'
 import { LiveTree } from './live-tree.ts'
 import { type MembershipRecord, memberFor } from './member.ts'
@@ -30,8 +31,11 @@ export interface RestoredRoom extends Position, PastUpdates {
   readonly code: string | undefined
   /** True if the room was made for a match, and no player has joined it. */
   readonly awaited: boolean
-  /** The state with which the room continues. In a restored room, nothing is hidden yet. */
-  readonly tree: LiveTree
+  /**
+   * Returns the state with which the room continues, of which `rules` hides parts. Throws UnreadableRecord if the record does not match its
+   * checksum, or what `LiveTree` throws for the rules.
+   */
+  readonly tree: (rules: LayerRules | undefined) => LiveTree
   /** The decoded `updates`. */
   readonly history: readonly Update[]
   readonly grants: Grants
@@ -59,7 +63,7 @@ export function newRoom(
   return {
     epoch,
     seq: 0,
-    tree,
+    tree: () => tree,
     memberships: [],
     base,
     updates: [],
@@ -87,10 +91,16 @@ interface RoomRecord {
  * UnreadableRecord if the record is damaged or does not match its checksum, and NewerRecord if a newer version has written it.
  */
 export function restore(claim: RoomRecord, format: JournalFormat): RestoredRoom | undefined {
+  return reading(() => readRecord(claim, format))
+}
+
+function reading<T>(read: () => T): T {
   try {
-    return readRecord(claim, format)
+    return read()
   } catch (error) {
-    if (error instanceof UnreadableRecord || error instanceof NewerRecord) throw error
+    // A RoomLogicError is a mistake of the rules of layers.
+    const known = [UnreadableRecord, NewerRecord, RoomLogicError].some((kind) => error instanceof kind)
+    if (known) throw error
     throw new UnreadableRecord('the parts of a room record do not fit each other', { cause: error })
   }
 }
@@ -140,7 +150,7 @@ function readRecord(
   return {
     epoch,
     seq,
-    tree: state.tree(),
+    tree: (rules) => reading(() => state.tree(rules)),
     memberships: [...memberships.values()],
     ...past,
     grants,
@@ -180,12 +190,13 @@ class RecordedState {
     this.checksums = { checksum, layers: layers?.checksum }
   }
 
-  /** Returns the whole state. Throws UnreadableRecord if it does not match its checksums. */
-  tree(): LiveTree {
+  tree(rules: LayerRules | undefined): LiveTree {
     const { checksum, layers } = this.checksums
-    const tree = new LiveTree(merged(this.#base, this.#layers.values()))
+    const tree = new LiveTree(merged(this.#base, this.#layers.values()), rules)
+    if (tree.checksum === checksum && tree.layers?.checksum === layers) return tree
+    // Perhaps the code hides other parts than before.
     const sums = new Checksum()
-    requireChecksum('state has', this.#layers.size > 0 ? sums.of(this.#base) : tree.checksum, checksum)
+    requireChecksum('state has', sums.of(this.#base), checksum)
     if (layers !== undefined)
       requireChecksum('layers have', sums.of(Object.fromEntries(this.#layers)), layers)
     return tree

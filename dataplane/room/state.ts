@@ -27,10 +27,10 @@ export class LiveState {
   #present: Json | undefined
   #warned = false
 
-  /** `limit`: bytes. `rules`: the layers of the room type. */
+  /** `limit`: bytes. `rules`: the layers of the room type, by which `tree` hides parts. */
   constructor(tree: LiveTree, limit: number, rules?: LayerRules) {
     this.#limit = limit
-    this.#tree = rules && !tree.layers ? new LiveTree(tree.flushed, rules) : tree
+    this.#tree = tree
     this.layers = haveLayers(rules) ? this.hidden : undefined
   }
 

@@ -19,17 +19,29 @@ describe('the first state of a room', () => {
   }
 
   // Hashing takes milliseconds per megabyte, during which all other rooms of the node wait.
-  it('is hashed once by its owner, whether it is new or restored, and once by each member', async () => {
-    const text = 'x'.repeat(1000)
-    const novel = defineRoom({ type: 'novel', messages: {}, create: () => ({ text }), onMessage() {} })
-    const owner = new RoomBench([novel])
-    expect(await hashed(text, () => owner.join('novel', 'ann'))).toBe(1 + 1)
-    const away = owner.members.get('ann')!
-    owner.detach('novel', away)
-    const heir = owner.successor([away])
-    expect(await hashed(text, () => heir.resume('novel', away))).toBe(1)
-    expect(heir.describe('novel')).toMatchObject({ checksum: away.checksum })
-  })
+  it.each([
+    ['open', {}],
+    ['in a layer', { layers: { text: 'member:ann' } as const }],
+  ])(
+    'is hashed once by its owner, whether it is new or restored, and once by each member: %s',
+    async (_, layers) => {
+      const text = 'x'.repeat(1000)
+      const novel = defineRoom({
+        type: 'novel',
+        messages: {},
+        create: () => ({ text }),
+        onMessage() {},
+        ...layers,
+      })
+      const owner = new RoomBench([novel])
+      expect(await hashed(text, () => owner.join('novel', 'ann'))).toBe(1 + 1)
+      const away = owner.members.get('ann')!
+      owner.detach('novel', away)
+      const heir = owner.successor([away])
+      expect(await hashed(text, () => heir.resume('novel', away))).toBe(1)
+      expect(heir.describe('novel')).toMatchObject({ checksum: away.checksum })
+    },
+  )
 })
 
 describe('a flush', () => {

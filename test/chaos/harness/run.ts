@@ -340,7 +340,8 @@ async function audit(store: Store, projectId: string, rooms: readonly string[]):
     try {
       const restored = restore(claim, format)
       if (!restored) return NOTHING
-      const { seq, tree, shown } = restored
+      const { seq, shown } = restored
+      const tree = restored.tree(undefined)
       const timers = restored.tables.timers.rows.map(({ id }) => id)
       const reservations = restored.tables.reservations.rows.map(({ id }) => id)
       const [checksum, state] = [shown?.checksum ?? tree.checksum, tree.flushed]
