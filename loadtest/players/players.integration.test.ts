@@ -233,7 +233,7 @@ describe('players with a revoked key', () => {
 
 describe('spectators', () => {
   it('watch, so that they find no room without players', async () => {
-    await worker.watch({ count: 1, perSecond: FAST, room: 'load-0' })
+    await worker.watch({ count: 1, perSecond: FAST, room: 'nobody' })
     expect((await worker.report()).failures.map(({ code }) => code)).toEqual(['room_not_found'])
   })
 
