@@ -1,38 +1,23 @@
 import type { Json, JsonObject } from '../shared/json.ts'
-import type { DecodedMessage, KeyTable } from '../shared/protocol/codec.ts'
+import {
+  type LayerChange,
+  newTables,
+  type PatchBody,
+  type StreamTables,
+  type WholeBody,
+} from '../shared/protocol/codec.ts'
 import { ProtocolError } from '../shared/protocol/error-codes.ts'
 import { Checksum } from '../shared/sync/checksum.ts'
-import { apply, DeltaMismatch } from '../shared/sync/delta.ts'
-
-/** Position of a frame in its room's history. */
-export interface Position {
-  readonly epoch: number
-  readonly seq: number
-}
-
-/** Frames of hidden layers. */
-export type LayerFrame = Extract<DecodedMessage, { t: 'layer.state' | 'layer.patch' }>
-type PatchFrame = Extract<DecodedMessage, { t: 'state.patch' | 'layer.patch' }>
-
-/** Content of one layer, with paths from the root of the room's state. */
-interface Layer {
-  readonly state: Json
-  /** The `layer.state` that started it. */
-  readonly stated: Position
-  readonly keys: KeyTable
-}
+import { apply, DeltaMismatch, REMOVE } from '../shared/sync/delta.ts'
 
 /**
- * The state of a room that this client may see: the base and the client's layers. Each has a checksum. The frames of one flush change them
- * together.
+ * The state of a room that this client may see: the base and the client's layers. Each has a checksum. A frame changes them together.
  */
 export class LayeredState {
   readonly #checksum = new Checksum()
   #base: Json = null
-  #keys: KeyTable = []
-  #layers: ReadonlyMap<string, Layer> = new Map()
-  /** Layer frames that arrived before the state of their flush. */
-  #held: LayerFrame[] = []
+  #layers: ReadonlyMap<string, Json> = new Map()
+  #tables = newTables()
   #merged = merge(null, [])
 
   /** Merged base and layers. Unchanged parts stay the same objects. */
@@ -40,93 +25,54 @@ export class LayeredState {
     return this.#merged.state
   }
 
-  /** Applies a snapshot of the base, with the layers stated at its position only. Returns false and changes nothing if one does not fit. */
-  replace(whole: Position & { readonly checksum: number }, state: Json, keys: KeyTable): boolean {
-    const layers = new Map([...this.#layers].filter(([, { stated }]) => isAt(stated, whole)))
-    const right = this.#change(
-      layers,
-      this.#release(whole).filter(({ t }) => t !== 'layer.patch'),
-    )
-    if (!right || this.#checksum.of(state) !== whole.checksum) return false
-    this.#keys = keys
-    this.#set(state, layers)
+  /** Replaces base and layers. `tables`: those of the whole state. Returns false and changes nothing if a checksum differs. */
+  replace(checksum: number, { state, layers }: WholeBody, tables: StreamTables): boolean {
+    const states = new Map<string, Json>()
+    if (!this.#change(states, layers) || this.#checksum.of(state) !== checksum) return false
+    this.#tables = tables
+    this.#set(state, states)
     return true
   }
 
-  /** Applies a patch of the base with its held layer frames. Returns false and changes nothing if one does not fit. */
-  patch(patch: PatchFrame): boolean {
-    const held = this.#release(patch)
-    const base = this.#patched(this.#base, patch, this.#keys)
-    const layers = held.length > 0 ? new Map(this.#layers) : undefined
-    if (base === undefined || (layers && !this.#change(layers, held))) return false
-    this.#set(base, layers)
-    return true
-  }
-
-  /** Applies a layer frame of the current flush `seq`, or holds it for its flush. Returns false and changes nothing if the checksum differs. */
-  layer(frame: LayerFrame, seq: number | undefined): boolean {
-    if (frame.t === 'layer.patch' || frame.seq !== seq) {
-      this.#held.push(frame)
-      return true
-    }
-    const layers = new Map(this.#layers)
-    if (!this.#change(layers, [frame])) return false
-    this.#set(this.#base, layers)
-    return true
-  }
-
-  /** Drops held layer frames: their states will not arrive, or will arrive again with their layers. */
-  forgetHeld(): void {
-    this.#held = []
+  /** Applies a patch. Returns false and changes neither base nor layers if one does not fit. */
+  patch({
+    checksum,
+    read,
+  }: {
+    readonly checksum: number
+    readonly read: (tables: StreamTables) => PatchBody
+  }): boolean {
+    const base = this.#base
+    const changed = readable(() => {
+      const { delta, layers } = read(this.#tables)
+      const next = delta ? apply(base, delta) : base
+      const found = delta ? this.#checksum.after(base, next, delta) : this.#checksum.of(base)
+      const states = layers.length > 0 ? new Map(this.#layers) : undefined
+      return found === checksum && (!states || this.#change(states, layers)) && { next, states }
+    })
+    if (changed) this.#set(changed.next, changed.states)
+    return Boolean(changed)
   }
 
   #set(base: Json, layers = this.#layers): void {
     this.#base = base
     this.#layers = layers
-    const states = [...layers.values()].map(({ state }) => state)
-    this.#merged = merge(base, states, this.#merged)
+    this.#merged = merge(base, [...layers.values()], this.#merged)
   }
 
-  /** Returns the frames held for this position. */
-  #release(at: Position): LayerFrame[] {
-    const held = this.#held.filter((frame) => isAt(frame, at))
-    this.#held = []
-    return held
-  }
-
-  /** Applies frames to `layers`. Returns false if a patch does not fit or a checksum differs. */
-  #change(layers: Map<string, Layer>, frames: readonly LayerFrame[]): boolean {
+  /** Changes `layers`. Returns false if a checksum differs. */
+  #change(layers: Map<string, Json>, changes: readonly LayerChange[]): boolean {
     let right = true
-    for (const frame of frames) {
-      const { layer, epoch, seq } = frame
-      if (frame.t === 'layer.state') {
-        const keys: KeyTable = []
-        const read = readable(() => ({ state: frame.read(keys) }))
-        if (!read) return false
-        const { state } = read
-        if (state === undefined) layers.delete(layer)
-        else {
-          layers.set(layer, { state, stated: { epoch, seq }, keys })
-          right = this.#checksum.of(state) === frame.checksum && right
-        }
-      } else {
-        const known = layers.get(layer)
-        const state = known && this.#patched(known.state, frame, known.keys)
-        if (state === undefined) return false
-        layers.set(layer, { ...known!, state })
+    for (const { layer, checksum, change } of changes) {
+      if (change === REMOVE) layers.delete(layer)
+      else {
+        const before = layers.get(layer) ?? null
+        const state = apply(before, change)
+        layers.set(layer, state)
+        right = this.#checksum.after(before, state, change) === checksum && right
       }
     }
     return right
-  }
-
-  /** Returns a state after a patch, or undefined if its checksum differs from the server's. */
-  #patched(state: Json, { read, checksum }: PatchFrame, keys: KeyTable): Json | undefined {
-    return readable(() => {
-      const delta = read(keys)
-      if (!delta) return this.#checksum.of(state) === checksum ? state : undefined
-      const next = apply(state, delta)
-      return this.#checksum.after(state, next, delta) === checksum ? next : undefined
-    })
   }
 }
 
@@ -139,9 +85,6 @@ export function readable<T>(read: () => T): T | undefined {
     throw error
   }
 }
-
-const isAt = (frame: Position, { epoch, seq }: Position): boolean =>
-  frame.seq === seq && frame.epoch === epoch
 
 /** A merged object with its sources. */
 interface Merged {

@@ -1,13 +1,19 @@
 import type { Json } from '../shared/json.ts'
-import type { DecodedMessage, KeyTable, WholeName } from '../shared/protocol/codec.ts'
+import { type DecodedMessage, newTables, type WholeName } from '../shared/protocol/codec.ts'
 import type { ClientMessage, MemberInfo, ResyncReason } from '../shared/protocol/messages.ts'
-import { LayeredState, type LayerFrame, type Position, readable } from './layers.ts'
+import { LayeredState, readable } from './layers.ts'
 import { Events, Listeners, type Report } from './listeners.ts'
 import type { Counters } from './stats.ts'
 
 type Patch = Extract<DecodedMessage, { t: 'state.patch' }>
 type Whole = Extract<DecodedMessage, { t: WholeName }>
 type MemberChange = Extract<DecodedMessage, { t: 'member' }>
+
+/** Position of a frame in its room's history. */
+interface Position {
+  readonly epoch: number
+  readonly seq: number
+}
 
 /** A member of a room, as clients see it. */
 export interface Member {
@@ -51,10 +57,7 @@ function changed(
   }
 }
 
-/**
- * Decision about a frame: `take` it, `drop` it (lower epoch, known, or no longer needed), or request a resync for the given reason. An event that
- * reveals a gap is still delivered, because a resync does not contain it.
- */
+/** Decision about a frame: `take` it, `drop` it (lower epoch, known, or no longer needed), or request a resync for the given reason. */
 export type Verdict = 'take' | 'drop' | ResyncReason
 
 /** Copy of a room at one `(epoch, seq)`: the state and the members. It is verified by checksum, or being resynced. */
@@ -62,8 +65,6 @@ class RoomCopy {
   readonly #state = new LayeredState()
   #members: readonly Member[] = []
   #at: Position | undefined
-  /** Seq of the last snapshot, and of its list of members. */
-  #wholeSeq = 0
   #resyncing = false
   readonly #hasState: boolean
 
@@ -104,19 +105,19 @@ class RoomCopy {
   /** Cancels the resync: the missed updates will follow from the position on. */
   goOn(): void {
     this.#resyncing = false
-    this.#state.forgetHeld()
   }
 
   /** Applies a snapshot. `checksum`: it cannot be read, or its checksum does not match. */
   replace(whole: Whole): Verdict {
     if (this.#isOld(whole)) return 'drop'
-    const keys: KeyTable = []
-    const read = readable(() => whole.read(keys))
-    if (!read || (this.#hasState && !this.#state.replace(whole, read.state, keys))) return 'checksum'
-    const { members } = read
+    const tables = newTables()
+    const members = readable(() => {
+      const body = whole.read(tables)
+      return (!this.#hasState || this.#state.replace(whole.checksum, body, tables)) && body.members
+    })
+    if (!members) return 'checksum'
     this.#members = members.map(toMember)
     this.#at = { epoch: whole.epoch, seq: whole.seq }
-    this.#wholeSeq = whole.seq
     this.#resyncing = false
     return 'take'
   }
@@ -130,25 +131,8 @@ class RoomCopy {
     return 'take'
   }
 
-  /** Applies a frame of a hidden layer: immediately, or together with the state of its flush, which follows. */
-  layer(frame: LayerFrame): Verdict {
-    const means = this.#hasState && !this.#isOld(frame) && !(this.#resyncing && frame.t === 'layer.patch')
-    if (!means) return 'drop'
-    return this.#state.layer(frame, this.#at?.seq) ? 'take' : 'checksum'
-  }
-
-  /** Advances the position to that of an event or a change of the members: in the last patch's flush, in a flush without a patch, or late. */
-  follow(frame: Position): Verdict {
-    if (!this.#at || this.#isOld(frame)) return 'drop'
-    if (this.#resyncing || frame.seq <= this.#at.seq) return 'take'
-    if (frame.seq > this.#at.seq + 1) return 'sequence'
-    this.#at = { epoch: frame.epoch, seq: frame.seq }
-    return 'take'
-  }
-
-  /** Updates the members. Returns false if nothing changed, or if the list is of a later flush than the frame. */
+  /** Updates the members. Returns false if nothing changed. */
   meet(frame: MemberChange): boolean {
-    if (frame.seq <= this.#wholeSeq) return false
     const known = this.#members.find(({ id }) => id === frame.member_id)
     const next = changed(known, frame)
     if (known?.connected === next?.connected && known?.spectator === next?.spectator) return false
@@ -165,7 +149,7 @@ class RoomCopy {
 /** Frames that update a copy of a room. */
 export type RoomFrame = Extract<
   DecodedMessage,
-  { t: WholeName | 'state.patch' | 'event' | 'member' | 'spectators' | LayerFrame['t'] }
+  { t: WholeName | 'state.patch' | 'event' | 'member' | 'spectators' }
 >
 type Frame<T extends RoomFrame['t']> = Extract<RoomFrame, { t: T }>
 
@@ -235,7 +219,7 @@ export class Replica {
         this.#patch(frame)
         break
       case 'event':
-        this.#event(frame)
+        this.events.emit(frame)
         break
       case 'member':
         this.#member(frame)
@@ -243,12 +227,8 @@ export class Replica {
       case 'spectators':
         this.#count(frame.count)
         break
-      case 'state.snapshot':
-      case 'state.resync':
-        this.#whole(frame)
-        break
       default:
-        this.#layer(frame)
+        this.#whole(frame)
     }
   }
 
@@ -276,18 +256,7 @@ export class Replica {
     if (this.#copy.state !== before) this.onState.call(this.#copy.state, before)
   }
 
-  #layer(frame: LayerFrame): void {
-    const before = this.#copy.state
-    if (this.#copy.layer(frame) === 'checksum' && !this.#copy.resyncing) this.#ask('checksum')
-    if (this.#copy.state !== before) this.onState.call(this.#copy.state, before)
-  }
-
-  #event(frame: Frame<'event'>): void {
-    if (this.#follow(frame)) this.events.emit(frame)
-  }
-
   #member(frame: MemberChange): void {
-    if (!this.#follow(frame)) return
     const before = this.#copy.members
     if (this.#copy.meet(frame)) this.onMembers.call(this.#copy.members, before)
   }
@@ -296,13 +265,6 @@ export class Replica {
     if (this.#spectators === spectators) return
     this.#spectators = spectators
     this.onMembers.call(this.#copy.members, this.#copy.members)
-  }
-
-  /** Returns true if the frame is delivered. A frame that reveals a gap is delivered, because a resync does not contain it. */
-  #follow(frame: Frame<'event'> | MemberChange): boolean {
-    const verdict: Verdict = this.#copy.follow(frame)
-    if (verdict === 'sequence' || verdict === 'checksum') this.#ask(verdict)
-    return verdict !== 'drop'
   }
 
   #ask(reason: ResyncReason): void {

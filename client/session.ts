@@ -97,8 +97,8 @@ export class ClientSession {
   #move: { readonly url: string | undefined } | undefined
   /** The second socket of a move, until its hello. */
   #next: ClientConnection | undefined
-  /** The previous connection of a move, from the new hello until it has closed. `positions` are those of that hello. */
-  #replaced: { readonly connection: ClientConnection; readonly positions: ResumePosition[] } | undefined
+  /** The previous connection of a move, from the new hello until it has closed. `over`: rooms whose next flush it has begun since then. */
+  #replaced: { readonly connection: ClientConnection; readonly over: Set<string> } | undefined
   /** Unreliable messages that wait for the welcome of a move. */
   #held: Encoded[] = []
   /** End of the time in which other addresses are ignored after a failed move, in milliseconds of the monotonic clock. */
@@ -258,7 +258,7 @@ export class ClientSession {
       opened: () => (connection === this.#next ? this.#changeOver(connection) : this.#sayHello(token)),
       received: (message) => {
         if (this.#replaced?.connection !== connection) this.#receive(message, token)
-        else if (isRest(message, this.#replaced.positions)) this.#handlers.message(message)
+        else if (isRest(message, this.#replaced.over)) this.#handlers.message(message)
       },
       closed: (code, reason) => ended(this.#closeError(code, reason)),
       silent: () => ended(new RoomfulError('connection_lost', 'The server is silent.', { retryable: true })),
@@ -387,7 +387,7 @@ export class ClientSession {
     this.#ready = false
     this.#handlers.lost()
     before.rest()
-    this.#replaced = { connection: before, positions: this.#handlers.positions() }
+    this.#replaced = { connection: before, over: new Set() }
     this.#connection = next
     this.#next = undefined
     this.#expectWelcome(MOVE_MS)
@@ -562,10 +562,12 @@ export function mayGoTo(address: string, given: string, hosts: readonly string[]
 }
 
 /**
- * Returns true if a frame of the old connection belongs to a flush that had already begun at the hello of the new one, which named these
- * `positions`, or ends a seat. All other frames arrive on the new connection.
+ * Returns true if a frame of the old connection belongs to a flush that had already begun at the hello of the new one, or ends a seat. All
+ * other frames arrive on the new connection. Each flush begins with a frame of the state; `over` has the rooms for which such a frame has
+ * arrived.
  */
-function isRest(message: DecodedMessage, positions: readonly ResumePosition[]): boolean {
+function isRest(message: DecodedMessage, over: Set<string>): boolean {
+  if ('read' in message) over.add(message.room_id)
   if (message.t !== 'event' && message.t !== 'member') return message.t === 'left'
-  return positions.some(({ room_id, seq }) => room_id === message.room_id && message.seq <= seq)
+  return !over.has(message.room_id)
 }

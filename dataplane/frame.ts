@@ -7,9 +7,14 @@ const FIN = 0x80
 const TEXT = 0x1
 const BINARY = 0x2
 
-/** Encodes one unmasked, uncompressed websocket message (RFC 6455, section 5.2). Members get all messages as such frames. */
-export function frame(payload: Payload, binary: boolean): Frame {
-  const length = payload.length
+const NO_ENDING = new Uint8Array(0)
+
+/**
+ * Encodes one unmasked, uncompressed websocket message (RFC 6455, section 5.2). Members get all messages as such frames. `ending`: the end
+ * of the payload.
+ */
+export function frame(payload: Payload, binary: boolean, ending: Payload = NO_ENDING): Frame {
+  const length = payload.length + ending.length
   const header = length < 126 ? 2 : length < 65536 ? 4 : 10
   const bytes = Buffer.allocUnsafe(header + length)
   bytes[0] = FIN | (binary ? BINARY : TEXT)
@@ -22,6 +27,7 @@ export function frame(payload: Payload, binary: boolean): Frame {
     bytes.writeBigUInt64BE(BigInt(length), 2)
   }
   bytes.set(payload, header)
+  if (ending.length > 0) bytes.set(ending, header + payload.length)
   return bytes
 }
 

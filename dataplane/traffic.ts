@@ -1,4 +1,5 @@
 import type { Json, JsonObject } from '../shared/json.ts'
+import type { LayerPart } from '../shared/protocol/codec.ts'
 import type { ErrorCode } from '../shared/protocol/error-codes.ts'
 import type {
   DepartureReason,
@@ -245,6 +246,15 @@ export interface Arrival {
 /** Encoded websocket frames of the same messages, for each codec that some member at the edge uses. */
 export type Frames = { readonly [codec in Subprotocol]?: Frame }
 
+/** A frame with the state of a room, for one member, and the frames behind it. */
+export interface StateFrames {
+  /** Absent: there are only frames behind it. In a room with layers: payloads that `Codec.ending` completes with `layers`. */
+  readonly patch?: Frames | undefined
+  /** Absent: the room has no layers. */
+  readonly layers?: readonly LayerPart[] | undefined
+  readonly rest?: Frames | undefined
+}
+
 /** A join that took effect with an update. */
 export interface JoinedMember {
   readonly member_id: string
@@ -254,15 +264,13 @@ export interface JoinedMember {
   /** Code of the room. Absent: the room type has no codes, or the code is not claimed yet. */
   readonly code?: string | undefined
   /** `state.snapshot` at the update's seq. */
-  readonly snapshot: Frames
-  /** `layer.state` frames of the member's hidden layers that are not empty. */
-  readonly layers?: Frames | undefined
+  readonly snapshot: StateFrames
 }
 
-/** Hidden layers of an update, for the members at one edge. They come before the patch. */
+/** Changed layers of an update, for the members at one edge. */
 export interface EdgeLayers {
-  readonly frames: readonly Frames[]
-  /** By member, the indexes in `frames`. */
+  readonly parts: readonly LayerPart[]
+  /** By member, the indexes in `parts`. */
   readonly members: readonly { readonly member_id: string; readonly own: readonly number[] }[]
 }
 
@@ -329,11 +337,11 @@ type EdgeMessage =
       readonly seq: number
       /** True if acks wait for the commit. Links then send the update without delay. */
       readonly durable?: true | undefined
-      /** `state.patch` for all members. Undefined: the state has not changed. */
+      /** `state.patch` for all members, as in StateFrames. Undefined: the flush has no seq. */
       readonly patch: Frames | undefined
       /** Events and presence for all members, behind the patch. Undefined: none. */
       readonly rest: Frames | undefined
-      /** Absent: no member at this edge gets a changed layer. */
+      /** Absent: the room has no layers. */
       readonly layers?: EdgeLayers | undefined
       readonly personal: readonly PersonalPart[]
       readonly joined: readonly JoinedMember[]
@@ -345,8 +353,8 @@ type EdgeMessage =
     }
   /** The number of spectators in the room has changed. Goes to every attached member at the edge. */
   | { readonly kind: 'spectators'; readonly frames: Frames }
-  /** Answer to `resync`: a `state.resync` frame, preceded by a `layer.state` for each hidden layer of the member. */
-  | { readonly kind: 'state'; readonly member_id: string; readonly seq: number; readonly state: Frames }
+  /** Answer to `resync`: a `state.resync`. */
+  | { readonly kind: 'state'; readonly member_id: string; readonly seq: number; readonly state: StateFrames }
   /**
    * Answer to `attach`. `resumed` true: `frames` are all missed updates, in order. False: `frames` is one `state.resync`.
    * `outcomes` are all outcomes that the client has not confirmed.
@@ -357,7 +365,7 @@ type EdgeMessage =
       readonly ask: number
       readonly seq: number
       readonly resumed: boolean
-      readonly frames: readonly Frames[]
+      readonly frames: readonly StateFrames[]
     } & Acknowledgement)
   /** Answer to a request, after its outcome is committed. */
   | { readonly kind: 'answer'; readonly member_id: string; readonly answer: RequestAnswer }

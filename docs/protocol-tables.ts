@@ -2,7 +2,6 @@ import type { Json } from '../shared/json.ts'
 import { type Either, elementsOf, type Field, type Fields, type Table } from '../shared/protocol/fields.ts'
 import {
   CLIENT_MESSAGES,
-  LAYER_HEAD,
   ROOM_OPCODE,
   SERVER_MESSAGES,
   STREAM_HEAD,
@@ -94,9 +93,13 @@ function shapeInMsgpack(name: string, field: Field | Either): string {
 
 /** Frames of the state stream have the announced keys after their head, and patches have a change instead of operations. */
 function streamInMsgpack(fields: Fields): string[] {
-  const head = elementsOf('layer' in fields ? LAYER_HEAD : STREAM_HEAD).map(([name]) => code(name))
-  const rest = elementsOf(fields).slice(head.length).map(inMsgpack)
-  return 'ops' in fields ? [...head, '`keys` or nil', '`change`'] : [...head, '`keys`', ...rest]
+  const head = elementsOf(STREAM_HEAD).map(([name]) => code(name))
+  const rest = elementsOf(fields)
+    .slice(head.length)
+    .filter(([name]) => name !== 'layers')
+    .map(inMsgpack)
+  const part = code('[[number, name, checksum, keys, change], …]')
+  return [...head, ...('ops' in fields ? ['`keys` or nil', '`change` or nil'] : ['`keys`', ...rest]), part]
 }
 
 /** Returns the messages by opcode, with their MessagePack elements. */

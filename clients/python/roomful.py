@@ -98,11 +98,14 @@ def _apply(value, change, table):
     return result
 
 
-def part_after(frame, before=(None, [])):
+NOTHING = None, []
+
+
+def part_after(frame, before=NOTHING):
     """Returns (value, key table) of the base or a layer after a frame: a whole state, or a patch
     of the part `before`. Raises one of CANNOT_APPLY."""
     value, table = before
-    cut, *keys = frame.get("keys", [len(table)])
+    cut, *keys = frame.get("keys") or [len(table)]
     table = table[:cut] + keys
     changes = [frame["change"]] if "change" in frame else map(_change_of, frame.get("ops", ()))
     for change in changes:
@@ -112,6 +115,19 @@ def part_after(frame, before=(None, [])):
     if checksum(value) != frame["checksum"]:
         raise ValueError("the checksum differs")
     return value, table
+
+
+def layers_in(frame, names):
+    """Yields the name and the change of each layer in a frame (R32): None if it is removed.
+    `names`: the names that numbers stand for."""
+    layers = frame.get("layers", {})
+    if isinstance(layers, dict):
+        yield from layers.items()
+        return
+    for number, *part in layers:
+        if part and isinstance(part[0], str):
+            names[number], *part = part
+        yield names[number], dict(zip(("checksum", "keys", "change"), part)) if part else None
 
 
 def _merge(base, layer):
@@ -127,15 +143,12 @@ LISTS = """0 hello project_id start features; 34 spectators : count;
 3 message room_id type data ref settled; 4 state.resync room_id reason;
 5 ping at; 6 token token; 8 goodbye; 16 welcome session_id resume_token resumed resume_ttl_seconds
 heartbeat_seconds node_id server_time limits; 17 joined request_id room_id member_id;
-18 token within_seconds; 19 state.snapshot : epoch seq checksum keys state members;
-20 state.resync : epoch seq checksum keys state members; 24 reply : ref data; 25 ack : ref;
-21 state.patch : epoch seq checksum keys change; 22 event : epoch seq name data; 27 move in_ms url;
-23 member : epoch seq member_id sub status reason spectator; 29 room room_id;
+18 token within_seconds; 19 state.snapshot : epoch seq checksum keys state members layers;
+20 state.resync : epoch seq checksum keys state members layers; 24 reply : ref data; 25 ack : ref;
+21 state.patch : epoch seq checksum keys change layers; 22 event : name data; 27 move in_ms url;
+23 member : member_id sub status reason spectator; 29 room room_id; 28 pong at server_time;
 35 left room_id member_id reason code message match;
-28 pong at server_time;
-26 error code message retryable request_id room_id ref match;
-30 layer.state : epoch seq checksum layer keys state;
-31 layer.patch : epoch seq checksum layer keys change"""
+26 error code message retryable request_id room_id ref match"""
 BY_OPCODE = {int(code): (t, names) for code, t, *names in map(str.split, LISTS.split(";"))}
 OPCODES = {t: opcode for opcode, (t, _) in BY_OPCODE.items() if opcode < 16}
 LIMITS = "max_message_bytes", "messages_per_second", "message_burst", "max_rooms"
@@ -230,15 +243,15 @@ class Room:
         self._forget()
 
     def _forget(self):
-        self.epoch = self.seq = self._whole_seq = -1
+        self.epoch = self.seq = -1
         self.state, self.members, self.spectators, self.has_snapshot = None, {}, 0, False
-        self._parts = {}  # By layer; the base is the part None.
+        self._parts, self._names = {}, {}  # By layer; the base is the part "".
         self._last_ref, self._kept = 0, {}  # By ref: [message, outcome, reply]
         self.end_wait()
 
     def end_wait(self):
-        """A whole state has arrived, or the connection has ended (R17, R32)."""
-        self._asking, self._held = False, {}
+        """A whole state has arrived, or the connection has ended (R17)."""
+        self._asking = False
 
     def request(self, message):
         """Sends a join or leave. Returns a future of its answer."""
@@ -320,70 +333,66 @@ class Room:
         elif t == "spectators":
             self.spectators = frame["count"]
             self._loop.call_soon(self.on_change)
+        elif t == "event":
+            self._loop.call_soon(self.on_event, frame["name"], frame.get("data"))
+        elif t == "member":
+            self._take_member(**frame)
+            self._loop.call_soon(self.on_change)
         elif t in STATE_FRAMES and frame["epoch"] >= self.epoch:  # R12
             try:
-                self._take_state(t, frame, frame["seq"] - self.seq)
+                self._take_state(frame, frame["seq"] - self.seq)
             except CANNOT_APPLY:
                 if "members" in frame:  # Only another connection brings the state (R17).
                     self.epoch = self.seq = 0
                     self._client.connection.reader.cancel()
                 else:
                     self._ask("checksum")
-            if t == "event":
-                self._loop.call_soon(self.on_event, frame["name"], frame.get("data"))
-            else:
-                self._loop.call_soon(self.on_change)
+            self._loop.call_soon(self.on_change)
 
-    def _take_state(self, t, frame, ahead):
+    def _take_state(self, frame, ahead):
         """Takes a frame whose `seq` is so far ahead of the state's."""
         if "members" in frame:
-            self._take_flush(frame, {})
+            self._take_flush(frame, {}, {})
             self.members = {member["member_id"]: member for member in frame["members"]}
-            self._whole_seq, joins, self.has_snapshot = self.seq, not self.has_snapshot, True
+            joins, self.has_snapshot = not self.has_snapshot, True
             self.end_wait()
             if joins:
                 _settle(self._answer, self)
                 self.send_again()
-        elif t == "state.patch" and ahead == 1 and not self._asking:
-            self._take_flush(frame, self._parts)
-            self._held = {}
-        elif "layer" in frame:
-            self._held[frame["layer"]] = frame
-            if t == "layer.state" and ahead == 0:
-                self._take_flush(frame, self._parts)
+        elif ahead == 1 and not self._asking:
+            self._take_flush(frame, self._parts, self._names)
         elif ahead > 1:
             self._ask("sequence")
-        elif ahead == 1 and not self._asking:
-            self.epoch, self.seq = frame["epoch"], frame["seq"]
-        status, watches = frame.get("status"), frame.get("spectator")
-        if status in STATUSES and frame["seq"] > self._whole_seq:  # R18, R50
-            member_id = frame["member_id"]
-            member = {"member_id": member_id, "sub": frame.get("sub"), "connected": True}
-            member |= self.members.get(member_id, {})
-            if status in ("connected", "disconnected"):
-                member["connected"] = status == "connected"
-            elif watches:
-                member["spectator"] = True
-            else:
-                member.pop("spectator", None)
-            self.members = self.members | {member_id: member}
-            if status == "left" or status == "unseated" and not watches:
-                del self.members[member_id]
 
-    def _take_flush(self, frame, before):
-        """Takes a frame and the held layers of the same flush: all, or none (R32, R33, R34)."""
-        position, parts = (frame["epoch"], frame["seq"]), dict(before)
-        held = [one for one in self._held.values() if (one["epoch"], one["seq"]) == position]
-        for one in frame, *held:
-            layer = one.get("layer")
-            if before and one["t"].endswith("patch"):
-                parts[layer] = part_after(one, parts[layer])
-            elif "state" in one or not layer:
-                parts[layer] = part_after(one)
+    def _take_flush(self, frame, before, names):
+        """Takes a frame with its layers: all, or nothing (R33)."""
+        parts = before | {"": part_after(frame, before.get("", NOTHING))}
+        for layer, change in layers_in(frame, names):
+            if change:
+                parts[layer] = part_after(change, parts.get(layer, NOTHING))
             else:
                 parts.pop(layer, None)
-        self._parts, (self.epoch, self.seq) = parts, position
+        self._parts, self._names = parts, names
+        self.epoch, self.seq = frame["epoch"], frame["seq"]
         self.state = reduce(_merge, (value for value, _ in parts.values()))
+
+    def _take_member(self, member_id, status, sub=None, spectator=False, **_):
+        """Changes the list of members (R18, R50)."""
+        if status not in STATUSES:
+            return
+        known = self.members.get(member_id)
+        if not known and status in ("connected", "disconnected"):
+            return
+        member = {"member_id": member_id, "sub": sub, "connected": True} | (known or {})
+        if status in ("connected", "disconnected"):
+            member["connected"] = status == "connected"
+        elif spectator:
+            member["spectator"] = True
+        else:
+            member.pop("spectator", None)
+        self.members = self.members | {member_id: member}
+        if status == "left" or status == "unseated" and not spectator:
+            del self.members[member_id]
 
     def _ask(self, reason):
         """Asks for the whole state (R17)."""
@@ -412,6 +421,7 @@ class Connection:
 
     def __init__(self, client, socket, codec, previous):
         self.socket, self._client, self.codec, self.previous = socket, client, codec, previous
+        self.over = set()  # The rooms that have begun another flush after a move (R43).
         self.outgoing, self.ready, self.patience = asyncio.Queue(), False, 10  # R3
         self.welcomed_at = inf
 
@@ -528,7 +538,6 @@ class Client:
         listed = [{name: getattr(room, name) for name in LISTED} for room in seats]
         resume = {"resume": self._session | {"rooms": listed}}
         self.connection = connection = Connection(self, socket, codec, self.connection)
-        self._listed = {room.room_id: room.seq for room in seats}
         for room in self.rooms:
             room.end_wait()
         connection.outgoing.put_nowait(self._hello | ({"token": token} if token else resume))
@@ -537,7 +546,9 @@ class Client:
     def take(self, connection, message):
         t, room_id, request_id = message["t"], message.get("room_id"), message.get("request_id")
         if connection is not self.connection and t != "left":  # R43
-            if t not in ("event", "member") or message["seq"] > self._listed.get(room_id, -1):
+            if t in STATE_FRAMES:
+                connection.over.add(room_id)
+            if t not in ("event", "member") or room_id in connection.over:
                 return
         if t == "welcome":
             self._continue(connection, message)

@@ -5,7 +5,7 @@ import unittest
 from pathlib import Path
 
 from fakes import client_message
-from roomful import CANNOT_APPLY, Json, MsgPack, checksum, part_after
+from roomful import CANNOT_APPLY, NOTHING, Json, MsgPack, checksum, layers_in, part_after
 
 VECTORS = json.loads((Path(__file__).parents[2] / "docs/protocol-vectors.json").read_text())
 
@@ -65,17 +65,22 @@ class Vectors(unittest.TestCase):
         """Both subprotocols lead to the same states."""
         codec = room_codec()
         for read in (lambda vector: vector["json"], lambda vector: codec.decode(bytes_of(vector))):
-            parts = {}
+            parts, names = {}, {}
 
             def check(vector):
-                frame, layer = read(vector), vector.get("layer")
-                if vector["json"].keys() & {"state", "ops"}:
-                    before = (parts[layer],) if "ops" in vector["json"] else ()
-                    parts[layer] = part_after(frame, *before)
-                    self.assertEqual(parts[layer][0], vector["state"])
-                else:
-                    self.assertNotIn("state", frame)
-                for name in ("t", "room_id", "epoch", "seq", "checksum", "layer", "members"):
+                frame, layers = read(vector), vector.get("layers", {})
+                if "members" in frame:
+                    parts.clear()
+                    names.clear()
+                parts[""] = part_after(frame, parts.get("", NOTHING))
+                for layer, change in layers_in(frame, names):
+                    if change:
+                        parts[layer] = part_after(change, parts.get(layer, NOTHING))
+                    else:
+                        del parts[layer]
+                states = {layer: state for layer, (state, _) in parts.items()}
+                self.assertEqual(states, {"": vector["state"]} | layers)
+                for name in ("t", "room_id", "epoch", "seq", "checksum", "members"):
                     self.assertEqual(frame.get(name), vector["json"].get(name))
 
             self.each("stream", check)

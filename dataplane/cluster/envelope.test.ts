@@ -64,6 +64,11 @@ const toOwner = fc
   )
   .chain((message) => text.map((memberId) => ({ ...message, member_id: memberId })))
 
+const layers = fc.array(fc.record({ layer: text, change: fc.option(frames) }, { noNullPrototype: true }))
+const stateFrames = fc.record(
+  { patch: maybe(frames), layers: maybe(layers), rest: maybe(frames) },
+  { noNullPrototype: true },
+)
 const event = fc.record({ t: text, room_id: text, name: text, data: json() }, { noNullPrototype: true })
 const toEdge = fc
   .oneof(
@@ -79,19 +84,19 @@ const toEdge = fc
       ),
       joined: fc.array(
         fc.record(
-          { member_id: text, ref: number, members: fc.array(json()), snapshot: frames },
+          { member_id: text, ref: number, members: fc.array(json()), snapshot: stateFrames },
           { noNullPrototype: true },
         ),
       ),
       leaving: maybe(fc.array(text)),
     }),
-    kind('state', { member_id: text, seq: number, state: frames }),
+    kind('state', { member_id: text, seq: number, state: stateFrames }),
     kind('attached', {
       ask: number,
       member_id: text,
       seq: number,
       resumed: fc.boolean(),
-      frames: fc.array(frames),
+      frames: fc.array(stateFrames),
     }),
     kind('no_seat', { member_id: text }),
     kind('refused', { member_id: text, ref: number, code: text, message: text }),
@@ -209,14 +214,14 @@ describe('an envelope', () => {
         kind: 'state',
         member_id: 'mem_a',
         seq: 1,
-        state: { 'roomful.v1.json': bytes },
+        state: { patch: { 'roomful.v1.json': bytes } },
       },
     })
     const [, got] = opened(sealed([state(large), state(small)])) as {
-      message: { state: Record<string, Uint8Array> }
+      message: { state: { patch: Record<string, Uint8Array> } }
     }[]
-    expect(got!.message.state['roomful.v1.json']).toEqual(small)
-    expect(got!.message.state['roomful.v1.json']!.buffer.byteLength).toBe(3)
+    expect(got!.message.state.patch['roomful.v1.json']).toEqual(small)
+    expect(got!.message.state.patch['roomful.v1.json']!.buffer.byteLength).toBe(3)
   })
 
   it('of another version is an UnknownVersion with its sender, not a damaged one', () => {

@@ -345,7 +345,7 @@ describe('Edge', () => {
     const { deliver } = test.owner
     test.owner.deliver = (message) =>
       deliver(message.kind === 'update' ? { ...message, leaving: [memberId] } : message)
-    const event = { t: 'event', room_id: roomId, epoch: 1, seq: 3, name: 'over', data: null } as const
+    const event = { t: 'event', room_id: roomId, name: 'over', data: null } as const
     room.flush({
       state: { count: 7 },
       events: [['over', null]],

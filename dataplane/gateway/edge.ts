@@ -1,16 +1,21 @@
 import { newId } from '../../shared/ids.ts'
 import { Quiet } from '../../shared/log.ts'
 import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
-import type { ClientMessage, ResumePosition, ResyncReason } from '../../shared/protocol/messages.ts'
+import type {
+  ClientMessage,
+  ResumePosition,
+  ResyncReason,
+  Subprotocol,
+} from '../../shared/protocol/messages.ts'
 import { contextOf, noSpan, type Span } from '../../shared/tracing/tracer.ts'
 import { Counts } from '../metrics.ts'
 import {
   type Farewell,
-  type Frames,
   type RoomAddress,
   refusalCode,
   roomAttributes,
   roomIdOf,
+  type StateFrames,
   type ToEdge,
 } from '../traffic.ts'
 import { RESYNC_COST, stateCost } from './budget.ts'
@@ -443,10 +448,10 @@ export class Edge {
   }
 
   /** The owner has answered with these frames: a full state, missed updates (`missed`), or nothing. Corrects the payment. */
-  #stateCame(subscription: Subscription, answer: readonly Frames[], missed = false): void {
+  #stateCame(subscription: Subscription, answer: readonly StateFrames[], missed = false): void {
     const codec = subscription.connection?.codec.subprotocol
     let bytes = 0
-    for (const frames of answer) bytes += (codec && frames[codec]?.length) ?? 0
+    if (codec) for (const frames of answer) bytes += bytesIn(frames, codec)
     const room = this.#rooms.get(subscription.room.name)
     if (room && bytes > 0 && !missed) room.stateBytes = bytes
     const { paid = 0, resync, session } = subscription
@@ -485,7 +490,7 @@ export class Edge {
 
   #update(room: SubscribedRoom, message: Extract<ToEdge, { kind: 'update' }>) {
     const { epoch, seq, patch, rest, layers, personal, joined, leaving } = message
-    if (patch || rest) {
+    if (patch) {
       const flush = new FlushFrames(seq, patch, rest, personal.length === 0, layers)
       const leavers = leaving && new Set(leaving)
       const last = leavers && new FlushFrames(seq, patch, undefined, false, layers, true)
@@ -693,6 +698,12 @@ export class Edge {
     return (this.#context.clock.monotonic() - moment) / 1000
   }
 }
+
+const bytesIn = ({ patch, layers = [], rest }: StateFrames, codec: Subprotocol): number =>
+  [patch, rest, ...layers.map(({ change }) => change)].reduce(
+    (bytes, frames) => bytes + (frames?.[codec]?.length ?? 0),
+    0,
+  )
 
 const seatsOfType = (guests: string, roomType: string): string => `${guests} ${roomType}`
 

@@ -1,4 +1,5 @@
 import type { JsonObject } from '../../shared/json.ts'
+import { type Codec, LayerNumbers } from '../../shared/protocol/codec.ts'
 import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
 import type {
   ResumePosition,
@@ -20,6 +21,7 @@ import {
   type ReliableMessage,
   type RoomAddress,
   roomIdOf,
+  type StateFrames,
   type ToEdge,
   type ToOwner,
 } from '../traffic.ts'
@@ -177,25 +179,27 @@ export interface SubscribedSession {
 /** The join message of a new subscription. */
 type JoinQuestion = Extract<ToOwner, { kind: 'join' }>
 
-/** The frames of one flush that all members share: members with the same codec get the same bytes. */
+/** The frames of one flush. Members with the same codec share them, and the layers of each are added to its patch. */
 export class FlushFrames {
   readonly seq: number
   /** True if no member has a personal part in the flush. The frames can then be written immediately, since nothing has to share their write. */
   readonly alone: boolean
   /** True for the frames of members that leave with the flush. */
   readonly last: boolean
-  readonly #patch: Frames | undefined
+  readonly #patch: Frames
   readonly #rest: Frames | undefined
-  /** Frames of hidden layers by member id. Undefined: no member at this edge gets any. */
-  readonly #layers: ReadonlyMap<string, readonly Frames[]> | undefined
+  /** Undefined: the room has no layers. */
+  readonly #layers: EdgeLayers | undefined
+  /** By member id, the indexes of its layers. */
+  readonly #own = new Map<string, readonly number[]>()
   readonly #wholes = new Map<Subprotocol, Frame | undefined>()
   /** Codec of the latest call of `#wholeIn`, with its result: most members use the same codec. */
-  #codec: Subprotocol | undefined
+  #codec: Codec | undefined
   #whole: Frame | undefined
 
   constructor(
     seq: number,
-    patch: Frames | undefined,
+    patch: Frames,
     rest: Frames | undefined,
     alone: boolean,
     layers?: EdgeLayers,
@@ -203,38 +207,51 @@ export class FlushFrames {
   ) {
     this.seq = seq
     this.last = last
-    this.#layers =
-      layers &&
-      new Map(layers.members.map(({ member_id: id, own }) => [id, own.map((i) => layers.frames[i]!)]))
+    this.#layers = layers
+    if (layers) for (const { member_id: id, own } of layers.members) this.#own.set(id, own)
     this.alone = alone
     this.#patch = patch
     this.#rest = rest
   }
 
-  /** The patch and the frames behind it, as one buffer. Undefined: the flush has no frames in this codec. */
-  #wholeIn(codec: Subprotocol): Frame | undefined {
+  /** The frames for members without changed layers, as one buffer. Undefined: the flush has no frames in this codec. */
+  #wholeIn(codec: Codec): Frame | undefined {
     if (codec === this.#codec) return this.#whole
-    if (!this.#wholes.has(codec)) {
-      const patch = this.#patch?.[codec]
-      const rest = this.#rest?.[codec]
-      this.#wholes.set(codec, patch && rest ? joinFrames([patch, rest]) : (patch ?? rest))
+    if (!this.#wholes.has(codec.subprotocol)) {
+      const layers = this.#layers && NONE
+      const frames = { patch: this.#patch, layers, rest: this.#rest }
+      this.#wholes.set(codec.subprotocol, stateFrame(frames, codec))
     }
     this.#codec = codec
-    this.#whole = this.#wholes.get(codec)
+    this.#whole = this.#wholes.get(codec.subprotocol)
     return this.#whole
   }
 
-  /** All frames of the flush for a member, with its hidden layers, as one buffer. Undefined: it has none in this codec. */
-  whole(memberId: string, codec: Subprotocol): Frame | undefined {
-    const whole = this.#wholeIn(codec)
-    const own = whole && this.#layers?.get(memberId)
-    return own ? joinFrames([...own.flatMap((frames) => frames[codec] ?? []), whole]) : whole
+  /** All frames of the flush for a member, as one buffer. Undefined: it has none in this codec. */
+  whole(member: Pick<Subscription, 'memberId' | 'numbers'>, codec: Codec): Frame | undefined {
+    const own = this.#own.get(member.memberId)
+    if (!own) return this.#wholeIn(codec)
+    const layers = own.map((i) => this.#layers!.parts[i]!)
+    return stateFrame({ patch: this.#patch, layers, rest: this.#rest }, codec, member.numbers)
   }
 
   /** Events and presence, without the patch. */
   rest(codec: Subprotocol): Frame | undefined {
     return this.#rest?.[codec]
   }
+}
+
+/** Returns a frame of the state and the frames behind it as one buffer. Undefined: there are none in this codec. */
+function stateFrame(
+  { patch, layers, rest }: StateFrames,
+  codec: Codec,
+  numbers = new LayerNumbers(),
+): Frame | undefined {
+  const payload = patch?.[codec.subprotocol]
+  const behind = rest?.[codec.subprotocol]
+  if (!payload) return behind
+  const state = layers ? frame(payload, codec.binary, codec.ending(layers, numbers)) : payload
+  return behind ? joinFrames([state, behind]) : state
 }
 
 /** One session in one room, at the edge. Decides which of the room's frames the client gets, and when. */
@@ -266,6 +283,8 @@ export class Subscription {
   /** True if the open question is not sent, because the player cannot pay for the state. */
   unpaid = false
   readonly #held = new HeldFrames()
+  /** Numbers of the member's layers on its connection. Undefined: no frame has had a layer. */
+  #layers: LayerNumbers | undefined
   /** The member id that the client knows. */
   #seatId: string
   #phase: SubscriptionPhase
@@ -313,6 +332,12 @@ export class Subscription {
   /** The connection to which its frames go. Undefined: the session has none. */
   get connection(): Connection | undefined {
     return this.#connection
+  }
+
+  /** Numbers of the member's layers on its connection. */
+  get numbers(): LayerNumbers {
+    this.#layers ??= new LayerNumbers()
+    return this.#layers
   }
 
   /** True if the session is in the room: the owner has answered the join, and the client has not asked to leave. */
@@ -382,11 +407,10 @@ export class Subscription {
     if (epoch !== this.#epoch || flush.seq > this.#seq + 1) return 'missed'
     if (flush.seq <= this.#seq) return 'passed'
     this.#seq = flush.seq
-    const codec = connection.codec.subprotocol
     // A member that leaves with this flush cannot request the state later.
     const stalls = this.#phase === 'live' && connection.outbox.congested && !flush.last
     if (this.#phase === 'live' && !stalls) {
-      const whole = flush.whole(this.memberId, codec)
+      const whole = flush.whole(this, connection.codec)
       if (!whole) return 'passed'
       connection.address(this.roomId)
       if (flush.alone) connection.outbox.write(whole)
@@ -398,14 +422,14 @@ export class Subscription {
       this.#stalledAtSeq = flush.seq - 1
       connection.outbox.awaitRoom()
     }
-    const rest = flush.rest(codec)
+    const rest = flush.rest(connection.codec.subprotocol)
     if (rest) this.#held.add(rest, connection.outbox)
     return stalls ? 'stalled' : 'passed'
   }
 
   /** Takes frames of the owner under `epoch` that belong to no flush. A client that has no current state gets them with the next one. */
   unsequenced(frames: Frames, epoch: number): void {
-    if (this.#phase === 'live' && epoch === this.#epoch) this.#push(frames)
+    if (this.#phase === 'live' && epoch === this.#epoch) this.#push({ rest: frames })
   }
 
   /** Takes this member's part of a flush. Returns the start time of the acked message, if that message is timed. */
@@ -458,7 +482,7 @@ export class Subscription {
 
   /** The join took effect with the flush `seq` of the owner under `epoch`. Returns false if the client has disconnected. */
   joined(
-    { request_id: requestId, member_id: memberId, seat = memberId, code, snapshot, layers }: JoinedMember,
+    { request_id: requestId, member_id: memberId, seat = memberId, code, snapshot }: JoinedMember,
     epoch: number,
     seq: number,
   ): boolean {
@@ -474,7 +498,6 @@ export class Subscription {
     this.#seatId = seat
     const joined = { t: 'joined', request_id: requestId, room_id: this.roomId, member_id: seat } as const
     connection.send({ ...joined, ...(code !== undefined && { code }) })
-    if (layers) this.#push(layers)
     this.#pushState(snapshot)
     return true
   }
@@ -486,22 +509,26 @@ export class Subscription {
     return true
   }
 
-  /** Takes the answer to `resync`. The state replaces the dropped patches, and the held events follow it. */
-  state(state: Frames): void {
+  /**
+   * Takes the answer to `resync`, which replaces the dropped patches. The held frames come first: the state contains all changes of members
+   * in them.
+   */
+  state(state: StateFrames): void {
     // Stalled again: the client would read an outdated state. The edge requests a newer one when the client has caught up.
     if (this.#phase !== 'live' && this.#phase !== 'resyncing') return
     this.#phase = 'live'
-    this.#pushState(state)
     const connection = this.#connection
     if (!connection) return
     connection.address(this.roomId)
     this.#held.release(connection.outbox)
+    this.#pushState(state)
     this.#report()
   }
 
   /** The session has lost its connection. */
   detach(): void {
     this.#connection = undefined
+    this.#layers = undefined
     this.#attach = undefined
     this.#sample = undefined
     this.resync = undefined
@@ -558,6 +585,7 @@ export class Subscription {
     if (!resumed) this.resync = undefined
     // A resume of the client, not an attach that the edge has started itself.
     const own = this.#attach.answered !== undefined
+    if (!resumed) this.#layers?.restart()
     for (const framesOfOne of frames)
       this.#push(framesOfOne, own ? 'pushMissed' : resumed ? 'push' : 'pushState')
     this.unacked.acknowledge(acknowledgement.ack)
@@ -615,17 +643,19 @@ export class Subscription {
     this.#connection?.send(message)
   }
 
-  #push(frames: Frames, how: 'push' | 'pushState' | 'pushMissed' = 'push'): void {
+  #push(frames: StateFrames, how: 'push' | 'pushState' | 'pushMissed' = 'push'): void {
     const connection = this.#connection
-    const bytes = connection && frames[connection.codec.subprotocol]
+    const bytes =
+      connection && stateFrame(frames, connection.codec, frames.layers?.length ? this.numbers : undefined)
     if (!bytes) return
     connection.address(this.roomId)
     connection.outbox[how](bytes)
   }
 
-  #pushState(frames: Frames): void {
+  #pushState(state: StateFrames): void {
     this.resync = undefined
-    this.#push(frames, 'pushState')
+    this.#layers?.restart()
+    this.#push(state, 'pushState')
   }
 }
 

@@ -291,7 +291,7 @@ describe('a member', () => {
     bench.resync('counter', bob, 'sequence')
     const [first, second] = bench.sentOf('state')
     expect(ann.state).toEqual(bob.state)
-    expect(first!.state['roomful.v1.msgpack']).toBe(second!.state['roomful.v1.msgpack'])
+    expect(first!.state.patch?.['roomful.v1.msgpack']).toBe(second!.state.patch?.['roomful.v1.msgpack'])
     expect(bench.counts).toMatchObject({ 'resync checksum': 1, 'resync sequence': 1 })
   })
 

@@ -1,8 +1,16 @@
 import type { Clock } from '../../shared/clock.ts'
 import type { WholeName } from '../../shared/protocol/codec.ts'
 import type { MemberInfo, Subprotocol } from '../../shared/protocol/messages.ts'
-import { type Frame, joinFrames } from '../frame.ts'
-import { type Frames, type JoinedMember, type Outcome, type PersonalPart, refusalCode } from '../traffic.ts'
+import type { Frame } from '../frame.ts'
+import {
+  type EdgeLayers,
+  type Frames,
+  type JoinedMember,
+  type Outcome,
+  type PersonalPart,
+  refusalCode,
+  type StateFrames,
+} from '../traffic.ts'
 import type { Flush, PendingLeave } from './changes.ts'
 import type { Member } from './definition-types.ts'
 import type { History } from './history.ts'
@@ -43,10 +51,9 @@ interface DeliveredRoom {
   readonly definition: { readonly type: string; readonly spectators: object | undefined }
 }
 
-/** Position of a whole state, and the number of spectators that follows it. */
+/** Position of a whole state. */
 interface WholeAt extends Position {
   readonly checksum: number
-  readonly spectatorCount: number
 }
 
 /** Dependencies of the delivery of a room. */
@@ -56,6 +63,7 @@ interface DeliveryNeeds {
 }
 
 const NONE: readonly never[] = []
+const NO_LAYERS: EdgeLayers = { parts: [], members: [] }
 
 /**
  * Sends flushes to the edges. Shared parts are encoded once, and only members with parts of their own cost more. Knows what was delivered
@@ -70,10 +78,7 @@ export class Delivery {
   /** Undefined: the room type has no layers. */
   readonly #layers: LayerDelivery | undefined
   /** Encoded `state.resync` of the delivered state, with its epoch. A room that the store has lost continues under a new epoch. */
-  readonly #resyncs = new Map<
-    Subprotocol,
-    { readonly epoch: number; readonly spectatorCount: number; readonly frame: Frame }
-  >()
+  readonly #resyncs = new Map<Subprotocol, { readonly epoch: number; readonly frame: Frame }>()
   #delivered: Delivered
 
   constructor(room: DeliveredRoom, frames: RoomFrames, replies: Replies, needs: DeliveryNeeds) {
@@ -82,7 +87,7 @@ export class Delivery {
     this.#room = room
     this.#frames = frames
     this.#replies = replies
-    this.#layers = state.layers && new LayerDelivery(state.layers, grants, memberships, frames.layers)
+    this.#layers = state.layers && new LayerDelivery(state.layers, grants, memberships, frames.layers!)
     const { playerCount, spectatorCount } = memberships
     const members = frames.showsSpectators ? memberships.members : memberships.players
     this.#delivered = { seq, checksum: state.checksum, members, playerCount, spectatorCount }
@@ -134,7 +139,7 @@ export class Delivery {
       const joined = this.#joined(flush)
       for (const edge of this.#room.memberships.edges.keys())
         this.#replies.update(edge, seq, encoded, personal.get(edge) ?? NONE, joined.get(edge) ?? NONE, {
-          layers: layers?.byEdge.get(edge),
+          layers: layers && (layers.byEdge.get(edge) ?? NO_LAYERS),
           leaving: leaving.get(edge),
         })
     }
@@ -144,34 +149,46 @@ export class Delivery {
     return this.#room.memberships.codecs.size === 0 ? undefined : encoded
   }
 
-  /** Returns the frames of all delivered parts that the member may see: its layers, then `state.resync`. */
-  resync(membership: Membership): Frames {
+  /** Returns a `state.resync` with all that the member may see of the delivered state. */
+  resync(membership: Membership): StateFrames {
     const { member, codec } = membership
-    const whole = this.#frames.hidesMembers
+    const patch = this.#frames.hidesMembers
       ? this.#whole('state.resync', codec, this.#knownTo(membership))
       : this.#resync(codec)
-    const layers = this.#statesOf(member.id, codec)
-    return { [codec]: layers ? joinFrames([layers, whole]) : whole }
+    return this.#complete(patch, member.id, codec)
   }
 
-  /**
-   * Returns the frames that a member missed, followed by layers that it was shown since then, and by the names of layers that were hidden
-   * from it.
-   */
+  /** Adds the member's layers and the number of spectators to a whole state. */
+  #complete(
+    whole: Frame,
+    memberId: string,
+    codec: Subprotocol,
+    spectatorCount = this.#delivered.spectatorCount,
+  ): StateFrames {
+    return {
+      patch: { [codec]: whole },
+      layers: this.#layers?.of(memberId, codec),
+      rest: this.#audience(codec, spectatorCount),
+    }
+  }
+
+  /** Returns what a member missed. The last update has the layers that it was shown since then, and those that were hidden from it. */
   replayed(
     { codec }: Membership,
-    missed: readonly Frames[],
+    missed: readonly StateFrames[],
     shown: readonly string[],
     hidden: readonly string[],
-  ): readonly Frames[] {
-    const layers = this.#layers?.changed(this.#at, shown, hidden, codec)
-    const last = [layers ?? NONE, this.#audience(codec) ?? NONE].flat()
-    return last.length > 0 ? [...missed, { [codec]: joinFrames(last) }] : missed
+  ): readonly StateFrames[] {
+    const last = missed.at(-1)
+    const layers = last && this.#layers?.changed(shown, hidden, codec)
+    const all = layers ? [...missed.slice(0, -1), { ...last, layers: [...last.layers!, ...layers] }] : missed
+    const audience = this.#audience(codec)
+    return audience ? [...all, { rest: audience }] : all
   }
 
   /** Encodes the number of spectators. Undefined: the room type has none. */
-  #audience(subprotocol: Subprotocol, count = this.#delivered.spectatorCount): Frame | undefined {
-    return this.#room.definition.spectators && this.#frames.spectators(count, subprotocol)
+  #audience(subprotocol: Subprotocol, count = this.#delivered.spectatorCount): Frames | undefined {
+    return this.#room.definition.spectators && { [subprotocol]: this.#frames.spectators(count, subprotocol) }
   }
 
   /** Tells all members the number of spectators. */
@@ -183,35 +200,23 @@ export class Delivery {
     for (const edge of edges.keys()) this.#replies.send(edge, { kind: 'spectators', frames })
   }
 
-  /** Returns `layer.state` frames of the member's layers that are not empty. */
-  #statesOf(memberId: string, subprotocol: Subprotocol, at: Position = this.#at): Frame | undefined {
-    return this.#layers?.statesOf(memberId, at, subprotocol)
-  }
-
-  get #at(): Position {
-    return { epoch: this.#room.epoch, seq: this.#delivered.seq }
-  }
-
   /** Encoded once for all members that need it before the next flush. */
   #resync(subprotocol: Subprotocol): Frame {
     const { epoch } = this.#room
-    const { members, spectatorCount } = this.#delivered
     const known = this.#resyncs.get(subprotocol)
-    if (known?.epoch === epoch && known.spectatorCount === spectatorCount) return known.frame
-    const frame = this.#whole('state.resync', subprotocol, members)
-    this.#resyncs.set(subprotocol, { epoch, spectatorCount, frame })
+    if (known?.epoch === epoch) return known.frame
+    const frame = this.#whole('state.resync', subprotocol, this.#delivered.members)
+    this.#resyncs.set(subprotocol, { epoch, frame })
     return frame
   }
 
   /** Sends the answer to a join again. */
   repeatJoin(membership: Membership): void {
     const { member, edge, codec } = membership
+    const whole = this.#whole('state.snapshot', codec, this.#knownTo(membership))
+    const snapshot = this.#complete(whole, member.id, codec)
     this.#replies.update(edge, this.#delivered.seq, undefined, NONE, [
-      {
-        ...this.#seatOf(membership),
-        snapshot: { [codec]: this.#whole('state.snapshot', codec, this.#knownTo(membership)) },
-        ...withLayers(codec, this.#statesOf(member.id, codec)),
-      },
+      { ...this.#seatOf(membership), snapshot },
     ])
   }
 
@@ -220,18 +225,16 @@ export class Delivery {
     return this.#frames.hidesMembers ? [member] : this.#delivered.members
   }
 
-  /** Encodes the whole state, and the number of spectators. `delivered`: what members receive with it. */
+  /** Encodes the whole state. `delivered`: what members receive with it. */
   #whole(
     t: WholeName,
     subprotocol: Subprotocol,
     members: readonly Member[],
-    { epoch, seq, checksum, spectatorCount }: WholeAt = { ...this.#delivered, epoch: this.#room.epoch },
+    { epoch, seq, checksum }: WholeAt = { ...this.#delivered, epoch: this.#room.epoch },
   ): Frame {
     const state = this.#room.state.base
     const at = { room_id: this.#frames.roomId, epoch, seq, checksum, state }
-    const whole = this.#frames.whole(t, at, members.map(memberInfo), subprotocol)
-    const audience = this.#audience(subprotocol, spectatorCount)
-    return audience ? joinFrames([whole, audience]) : whole
+    return this.#frames.whole(t, at, members.map(memberInfo), subprotocol)
   }
 
   /** Ends a membership without `left`: its join was never delivered, or its session has ended. */
@@ -262,7 +265,7 @@ export class Delivery {
     const events = update.events
       .slice(0, endEvent)
       .filter(({ to }) => !to || to.includes(member.id))
-      .map((event) => this.#frames.event(update, event))
+      .map((event) => this.#frames.event(event))
     if (events.length === 0 && !ackDue) return undefined
     return { member_id: subscriptionId, events, ...(ackDue && refs.acknowledgement(refs.flushed, refs.last)) }
   }
@@ -281,7 +284,7 @@ export class Delivery {
       const event = update.events[index]!
       // New members do not get the shared frames of the flush with their join. Later events of that flush go to each of them.
       if (!event.to && joins.length === 0) continue
-      const message = this.#frames.event(update, event)
+      const message = this.#frames.event(event)
       for (const { membership, firstEvent } of joins)
         if (index >= firstEvent && (!event.to || event.to.includes(membership.member.id)))
           give(membership, message)
@@ -326,20 +329,14 @@ export class Delivery {
   #joined({ update, members, spectatorCount, changes: { joins } }: Flush): Map<string, JoinedMember[]> {
     const byEdge = new Map<string, JoinedMember[]>()
     if (joins.length === 0) return byEdge
-    const { epoch, seq, checksum } = update
-    const at = { epoch, seq, checksum, spectatorCount }
     const { hidesMembers } = this.#frames
     const shared: MutableFrames = {}
     for (const { membership } of joins) {
-      const { codec } = membership
-      const own = () => this.#whole('state.snapshot', codec, [membership.member], at)
-      if (!hidesMembers) shared[codec] ??= this.#whole('state.snapshot', codec, members, at)
-      const snapshot = hidesMembers ? { [codec]: own() } : shared
-      append(byEdge, membership.edge, {
-        ...this.#seatOf(membership),
-        snapshot,
-        ...withLayers(membership.codec, this.#statesOf(membership.member.id, membership.codec, update)),
-      })
+      const { codec, edge, member } = membership
+      if (!hidesMembers) shared[codec] ??= this.#whole('state.snapshot', codec, members, update)
+      const whole = shared[codec] ?? this.#whole('state.snapshot', codec, [member], update)
+      const snapshot = this.#complete(whole, member.id, codec, spectatorCount)
+      append(byEdge, edge, { ...this.#seatOf(membership), snapshot })
     }
     return byEdge
   }
@@ -355,9 +352,6 @@ export class Delivery {
     }
   }
 }
-
-const withLayers = (codec: Subprotocol, layers: Frame | undefined): Pick<JoinedMember, 'layers'> =>
-  layers ? { layers: { [codec]: layers } } : {}
 
 /** True if a leaving member gets `left`. Otherwise its edge has forgotten it, or its client never knew the seat. */
 const getsLeft = ({ reason, end, unseen }: PendingLeave): boolean =>

@@ -1,11 +1,11 @@
 import type { Counter } from '../../shared/metrics.ts'
 import type { Subprotocol } from '../../shared/protocol/messages.ts'
-import { type Frame, joinFrames } from '../frame.ts'
-import type { Frames } from '../traffic.ts'
+import { joinFrames } from '../frame.ts'
+import type { StateFrames } from '../traffic.ts'
 import type { JournalFormat, LostEpochs, PastUpdates, Position, RoomEvent, Update } from './journal.ts'
 import type { Grant } from './layer-rules.ts'
 import type { HistoryLimits } from './limits.ts'
-import { type RoomFrames, replayedLayers, type UpdateFrames } from './room-frames.ts'
+import type { RoomFrames, UpdateFrames } from './room-frames.ts'
 import { type LoggedUpdate, UpdateLog } from './update-log.ts'
 
 interface PackedUpdate extends Position {
@@ -25,7 +25,6 @@ export interface KeptUpdate extends LoggedUpdate, Position, OwnParts {}
 
 const NO_FRAMES: UpdateFrames = { patch: {}, rest: undefined }
 const NO_NAMES: readonly string[] = []
-const NO_LAYER_FRAMES: ReadonlyMap<string, Frames> = new Map()
 const NO_PARTS: OwnParts = { targeted: [], grants: [] }
 /** Approximate bytes of a part for single members. */
 const PART_BYTES = 200
@@ -40,8 +39,8 @@ interface LayerChanges {
 
 /** The updates that a member has missed. */
 interface Replay extends LayerChanges {
-  /** The frames of each update. */
-  readonly missed: readonly Frames[]
+  /** The frames of each update for the member. */
+  readonly missed: readonly StateFrames[]
 }
 
 /** The latest visible updates of a room, without gaps, for members that missed some of them. */
@@ -158,8 +157,8 @@ export class History {
   }
 
   /**
-   * Returns the updates that a member at `position` has missed, one frame for each: its layers, the patch, the parts for all members, and
-   * its own parts. `layers`: the member's layers as of the last update; undefined in rooms without layers. Returns undefined if the history
+   * Returns the updates that a member at `position` has missed: for each the patch with its layers, the parts for all members, and its own
+   * parts. `layers`: the member's layers as of the last update; undefined in rooms without layers. Returns undefined if the history
    * does not reach back so far, if the member saw an update of a lost epoch, or if an update is not
    * available in this subprotocol.
    */
@@ -179,40 +178,42 @@ export class History {
     if (position.epoch < before.epoch || position.epoch > after) return undefined
     if (this.#lost.some((lost) => lost.after < position.epoch && position.epoch < lost.before))
       return undefined
-    const missed: Frames[] = []
+    const missed: StateFrames[] = []
     const { throughout, shown, hidden } = changesOf(entries, memberId, layers)
     for (const entry of entries) {
       const shared = sharedFrames(entry, subprotocol, throughout, frames, this.#format)
       if (!shared) return undefined
       const targeted = entry.targeted
         .filter(({ to }) => to?.includes(memberId))
-        .map((event) => frames.message(frames.event(entry, event), subprotocol))
-      missed.push({ [subprotocol]: joinFrames([...shared, ...targeted]) })
+        .map((event) => frames.message(frames.event(event), subprotocol))
+      const rest = shared.rest?.[subprotocol]
+      const all = rest ? [rest, ...targeted] : targeted
+      missed.push(all.length > 0 ? { ...shared, rest: { [subprotocol]: joinFrames(all) } } : shared)
     }
     return { missed, shown, hidden }
   }
 }
 
-/** Returns the frames of an update for all members: as they were sent, or encoded now if no member used the subprotocol then. */
+/** Returns the frames of an update for all members of these layers: as they were sent, or encoded now if no member used the subprotocol then. */
 function sharedFrames(
   { frames: { patch, rest, layers }, packed }: KeptUpdate,
   subprotocol: Subprotocol,
   held: ReadonlySet<string>,
   frames: RoomFrames,
   format: JournalFormat,
-): Frame[] | undefined {
-  const ready = patch[subprotocol]
-  if (ready) {
-    const own: Frame[] = []
-    for (const [layer, of] of layers ?? NO_LAYER_FRAMES) if (held.has(layer)) own.push(of[subprotocol]!)
-    return rest?.[subprotocol] ? [...own, ready, rest[subprotocol]] : [...own, ready]
+): StateFrames | undefined {
+  if (patch[subprotocol]) {
+    const own = frames.layers && (layers ?? []).filter(({ layer }) => held.has(layer))
+    return { patch, rest, layers: own }
   }
   if (!packed) return undefined
   const update = format.readEntry(packed)
   const others = frames.rest(update, subprotocol)
-  const own = replayedLayers(update, held, frames.layers, subprotocol)
-  const replayed = frames.replay(update, subprotocol)
-  return others ? [...own, replayed, others] : [...own, replayed]
+  return {
+    patch: { [subprotocol]: frames.replay(update, subprotocol) },
+    rest: others && { [subprotocol]: others },
+    layers: frames.layers?.replayed(update, held, subprotocol),
+  }
 }
 
 /** Returns the layers that a member has kept during `entries`, and those that it got and lost. */

@@ -165,10 +165,6 @@ export class Layers {
 /** Checksum of a layer without values. */
 const EMPTY = new LayerObject().checksum
 
-/** Returns the delta of each layer in a flush. */
-export const layerDeltas = ({ changed }: LayersChange): Map<string, Delta> =>
-  new Map(changed.map(({ layer, delta }) => [layer, delta]))
-
 /** Returns the whole state: the base with the values of all layers at their paths. Shares its parts with them. */
 export function merged(base: Json, layers: Iterable<Json>): Json {
   const made = new Set<Json>()

@@ -1,11 +1,18 @@
 import type { Json } from '../../shared/json.ts'
-import type { Codec, LayerEncoder, RoomEncoder, WholeName } from '../../shared/protocol/codec.ts'
+import type {
+  Codec,
+  LayerAt,
+  LayerEncoder,
+  LayerPart,
+  Payload,
+  RoomEncoder,
+  WholeName,
+} from '../../shared/protocol/codec.ts'
 import type {
   DepartureReason,
-  FlushMessage,
   MemberInfo,
   MemberStatus,
-  PatchAt,
+  PlainMessage,
   ServerMessage,
   StateAt,
   Subprotocol,
@@ -14,9 +21,9 @@ import { apply, type Delta } from '../../shared/sync/delta.ts'
 import { type Frame, frame, joinFrames } from '../frame.ts'
 import type { EdgeLayers, Frames } from '../traffic.ts'
 import type { Member } from './definition-types.ts'
-import type { Position, RoomEvent, Update } from './journal.ts'
+import type { RoomEvent, Update } from './journal.ts'
 import { type Grants, ownerOf } from './layer-rules.ts'
-import { type LayerState, type Layers, layerDeltas } from './layers.ts'
+import type { Layers } from './layers.ts'
 import type { Memberships } from './memberships.ts'
 
 /** The `event` messages of the protocol. */
@@ -37,11 +44,12 @@ export type MutableFrames = { [codec in Subprotocol]?: Frame }
 
 /** Frames of an update for all members, in each codec that it was encoded for. */
 export interface UpdateFrames {
+  /** `state.patch`. In a room with layers: its payload up to the layers. */
   readonly patch: Frames
   /** Events and member changes for all members. Undefined: there are none. */
   readonly rest: Frames | undefined
-  /** By layer. Undefined: the room type has no layers, or no member has a layer that has changed. */
-  readonly layers?: ReadonlyMap<string, Frames> | undefined
+  /** Changed layers that members have. Undefined: the room type has no layers. */
+  readonly layers?: readonly LayerPart[] | undefined
 }
 
 /** Codec and encoder of one room for one subprotocol. */
@@ -53,7 +61,8 @@ interface Encoding {
 /** Encodes the websocket frames of one room, once for all its members. */
 export class RoomFrames {
   readonly roomId: string
-  readonly layers: LayerFrames
+  /** Undefined: the room type has no layers. */
+  readonly layers: LayerFrames | undefined
   readonly #codecs: ReadonlyMap<Subprotocol, Codec>
   /** True: members do not see each other. */
   readonly hidesMembers: boolean
@@ -66,12 +75,12 @@ export class RoomFrames {
   constructor(
     roomId: string,
     codecs: ReadonlyMap<Subprotocol, Codec>,
-    { hidesMembers = false, showsSpectators = false } = {},
+    { hidesMembers = false, showsSpectators = false, hasLayers = false } = {},
   ) {
     this.roomId = roomId
     this.hidesMembers = hidesMembers
     this.showsSpectators = showsSpectators
-    this.layers = new LayerFrames(roomId, codecs)
+    this.layers = hasLayers ? new LayerFrames(codecs) : undefined
     this.#codecs = codecs
   }
 
@@ -86,8 +95,8 @@ export class RoomFrames {
     const patch: MutableFrames = {}
     let rest: MutableFrames | undefined
     for (const subprotocol of subprotocols) {
-      const { codec, encoder } = this.#encoding(subprotocol)
-      patch[subprotocol] = frame(encoder.patch(this.#at(update), update.delta), codec.binary)
+      const encoding = this.#encoding(subprotocol)
+      patch[subprotocol] = this.#stateFrame(encoding, encoding.encoder.patch(this.#at(update), update.delta))
       const others = this.rest(update, subprotocol)
       if (!others) continue
       rest ??= {}
@@ -98,23 +107,21 @@ export class RoomFrames {
 
   /** Encodes the patch of an earlier update, for a codec that no member used then. */
   replay(update: Update, subprotocol: Subprotocol): Frame {
-    const { codec, encoder } = this.#encoding(subprotocol)
-    return frame(encoder.replay(this.#at(update), update.delta), codec.binary)
+    const encoding = this.#encoding(subprotocol)
+    return this.#stateFrame(encoding, encoding.encoder.replay(this.#at(update), update.delta))
   }
 
   /** Encodes events and member changes for all members. Undefined: there are none. */
   rest(update: Update, subprotocol: Subprotocol): Frame | undefined {
-    const { epoch, seq, events, left, joined, presence, roles } = update
-    const at = { room_id: this.roomId, epoch, seq }
+    const { events, left, joined, presence, roles } = update
     const frames: Frame[] = []
-    for (const event of events)
-      if (!event.to) frames.push(this.message(this.event(update, event), subprotocol))
+    for (const event of events) if (!event.to) frames.push(this.message(this.event(event), subprotocol))
     if (this.hidesMembers) return frames.length > 0 ? joinFrames(frames) : undefined
     const shows = this.showsSpectators
     const add = (change: ChangedMember) => {
       const { spectator, ...message } = change
       const role = shows && spectator ? { spectator } : {}
-      frames.push(this.message({ t: 'member', ...at, ...message, ...role }, subprotocol))
+      frames.push(this.message({ t: 'member', room_id: this.roomId, ...message, ...role }, subprotocol))
     }
     for (const { member, reason } of left)
       if (shows || !member.spectator) add({ ...idsOf(member), status: 'left', reason })
@@ -130,24 +137,28 @@ export class RoomFrames {
 
   /** Encodes the number of spectators. */
   spectators(count: number, subprotocol: Subprotocol): Frame {
+    return this.message({ t: 'spectators', room_id: this.roomId, count }, subprotocol)
+  }
+
+  event({ name, data }: RoomEvent): EventMessage {
+    return { t: 'event', room_id: this.roomId, name, data }
+  }
+
+  /** Encodes a message that follows a frame of the state. */
+  message(message: PlainMessage, subprotocol: Subprotocol): Frame {
     const codec = codecOf(subprotocol, this.#codecs)
-    return frame(codec.encode({ t: 'spectators', room_id: this.roomId, count }), codec.binary)
-  }
-
-  event({ epoch, seq }: Position, { name, data }: RoomEvent): EventMessage {
-    return { t: 'event', room_id: this.roomId, epoch, seq, name, data }
-  }
-
-  /** Encodes a part of an update that follows its patch. */
-  message(message: FlushMessage, subprotocol: Subprotocol): Frame {
-    const { codec, encoder } = this.#encoding(subprotocol)
-    return frame(encoder.behindPatch(message), codec.binary)
+    return frame(codec.encode(message), codec.binary)
   }
 
   /** Encodes the state and the members. */
   whole(t: WholeName, at: StateAt, members: readonly MemberInfo[], subprotocol: Subprotocol): Frame {
-    const { codec, encoder } = this.#encoding(subprotocol)
-    return frame(encoder.whole(t, at, members), codec.binary)
+    const encoding = this.#encoding(subprotocol)
+    return this.#stateFrame(encoding, encoding.encoder.whole(t, at, members))
+  }
+
+  /** In a room with layers, edges complete the payload for each member. */
+  #stateFrame({ codec }: Encoding, payload: Payload): Frame {
+    return this.layers ? payload : frame(payload, codec.binary)
   }
 
   #at({ epoch, seq, checksum }: Update) {
@@ -158,21 +169,19 @@ export class RoomFrames {
     const known = this.#encodings.get(subprotocol)
     if (known) return known
     const codec = codecOf(subprotocol, this.#codecs)
-    const encoding = { codec, encoder: codec.roomEncoder() }
+    const encoding = { codec, encoder: codec.roomEncoder(this.layers !== undefined) }
     if (this.#state !== undefined) encoding.encoder.stateChanged(this.#state)
     this.#encodings.set(subprotocol, encoding)
     return encoding
   }
 }
 
-/** Encodes the frames of one room's layers, each once for all members that have the layer. */
+/** Encodes the changes of one room's layers, each once for all members that have the layer. */
 export class LayerFrames {
-  readonly #roomId: string
   readonly #codecs: ReadonlyMap<Subprotocol, Codec>
-  readonly #encoders = new Map<string, Map<Subprotocol, LayerEncoder>>()
+  readonly #encoders = new Map<string, { [codec in Subprotocol]?: LayerEncoder }>()
 
-  constructor(roomId: string, codecs: ReadonlyMap<Subprotocol, Codec>) {
-    this.#roomId = roomId
+  constructor(codecs: ReadonlyMap<Subprotocol, Codec>) {
     this.#codecs = codecs
   }
 
@@ -184,83 +193,62 @@ export class LayerFrames {
     this.#encoders.delete(layer)
   }
 
-  /** Encodes `layer.patch` of an update. Called in the order of the seqs. `state`: the state after the update. */
+  /** Encodes a change. Called in the order of the seqs. `state`: the state after it. */
   patch(
     layer: string,
-    at: Position & { readonly checksum: number },
+    checksum: number,
     delta: Delta,
     state: Json,
-    subprotocol: Subprotocol,
-  ): Frame {
-    const { codec, encoder } = this.#encoding(layer, subprotocol)
-    encoder.stateChanged(state)
-    return frame(encoder.patch(this.#at(at, at.checksum), delta), codec.binary)
+    subprotocols: Iterable<Subprotocol>,
+  ): LayerPart {
+    const change: MutableFrames = {}
+    for (const subprotocol of subprotocols) {
+      const encoder = this.#encoder(layer, subprotocol)
+      encoder.stateChanged(state)
+      change[subprotocol] = encoder.patch(checksum, delta)
+    }
+    return { layer, change }
   }
 
-  /** Encodes `layer.state`. If the layer has a patch with the same seq, the state follows it. */
-  state(layer: string, at: Position, { state, checksum }: LayerState, subprotocol: Subprotocol): Frame {
-    const { codec, encoder } = this.#encoding(layer, subprotocol)
-    return frame(encoder.state({ ...this.#at(at, checksum), state }), codec.binary)
+  /** Encodes the whole layer. */
+  state(layer: string, at: LayerAt, subprotocols: Iterable<Subprotocol>): LayerPart {
+    const change: MutableFrames = {}
+    for (const subprotocol of subprotocols) change[subprotocol] = this.#encoder(layer, subprotocol).state(at)
+    return { layer, change }
   }
 
   /** As `patch`, but independent of other frames: at any time and in any order. */
-  replay(
-    layer: string,
-    at: Position & { readonly checksum: number },
-    delta: Delta,
-    subprotocol: Subprotocol,
-  ): Frame {
-    const codec = codecOf(subprotocol, this.#codecs)
-    return frame(codec.layerEncoder(layer).replay(this.#at(at, at.checksum), delta), codec.binary)
+  replay(layer: string, checksum: number, delta: Delta, subprotocols: Iterable<Subprotocol>): LayerPart {
+    const change: MutableFrames = {}
+    for (const subprotocol of subprotocols)
+      change[subprotocol] = codecOf(subprotocol, this.#codecs).layerEncoder().replay(checksum, delta)
+    return { layer, change }
   }
 
-  /** As `state`, but independent of other frames. */
-  replayState(layer: string, at: Position, { state, checksum }: LayerState, subprotocol: Subprotocol): Frame {
-    const codec = codecOf(subprotocol, this.#codecs)
-    return frame(codec.layerEncoder(layer).state({ ...this.#at(at, checksum), state }), codec.binary)
+  /** Encodes the changes of these layers in an earlier update, for a codec that no member used then. */
+  replayed(update: Update, held: ReadonlySet<string>, codec: Subprotocol): LayerPart[] {
+    if (!update.layers) return []
+    return update.layers.changed
+      .filter(({ layer }) => held.has(layer))
+      .map(({ layer, checksum, created, delta }) => {
+        const encoder = codecOf(codec, this.#codecs).layerEncoder()
+        return {
+          layer,
+          change: {
+            [codec]: created
+              ? encoder.state({ state: apply({}, delta), checksum })
+              : encoder.replay(checksum, delta),
+          },
+        }
+      })
   }
 
-  /** Encodes `layer.state` without a state. */
-  gone(layer: string, { epoch, seq }: Position, subprotocol: Subprotocol): Frame {
-    const codec = codecOf(subprotocol, this.#codecs)
-    return frame(codec.layerEncoder(layer).gone({ room_id: this.#roomId, epoch, seq }), codec.binary)
-  }
-
-  #at({ epoch, seq }: Position, checksum: number): PatchAt {
-    return { room_id: this.#roomId, epoch, seq, checksum }
-  }
-
-  #encoding(layer: string, subprotocol: Subprotocol): { codec: Codec; encoder: LayerEncoder } {
-    const codec = codecOf(subprotocol, this.#codecs)
-    const encoders = this.#encoders.get(layer) ?? new Map<Subprotocol, LayerEncoder>()
+  #encoder(layer: string, subprotocol: Subprotocol): LayerEncoder {
+    const encoders = this.#encoders.get(layer) ?? {}
     this.#encoders.set(layer, encoders)
-    const encoder = encoders.get(subprotocol) ?? codec.layerEncoder(layer)
-    encoders.set(subprotocol, encoder)
-    return { codec, encoder }
+    encoders[subprotocol] ??= codecOf(subprotocol, this.#codecs).layerEncoder()
+    return encoders[subprotocol]
   }
-}
-
-/** Encodes the changes of these layers in an earlier update, for a codec that no member used then. */
-export function replayedLayers(
-  update: Update,
-  held: ReadonlySet<string>,
-  frames: LayerFrames,
-  codec: Subprotocol,
-): Frame[] {
-  if (!update.layers) return []
-  const deltas = layerDeltas(update.layers)
-  const own: Frame[] = []
-  for (const { layer, checksum, created } of update.layers.changed) {
-    if (!held.has(layer)) continue
-    const delta = deltas.get(layer)!
-    const at = { epoch: update.epoch, seq: update.seq, checksum }
-    own.push(
-      created
-        ? frames.replayState(layer, at, { state: apply({}, delta), checksum }, codec)
-        : frames.replay(layer, at, delta, codec),
-    )
-  }
-  return own
 }
 
 function codecOf(subprotocol: Subprotocol, codecs: ReadonlyMap<Subprotocol, Codec>): Codec {
@@ -271,8 +259,8 @@ function codecOf(subprotocol: Subprotocol, codecs: ReadonlyMap<Subprotocol, Code
 
 /** The layers in a flush. */
 interface FlushedLayers {
-  /** By layer, the frames for members that had it before. They are kept for members that miss them. */
-  readonly encoded: ReadonlyMap<string, Frames>
+  /** Changes for members that had the layer before. They are kept for members that miss them. */
+  readonly encoded: readonly LayerPart[]
   readonly byEdge: ReadonlyMap<string, EdgeLayers>
 }
 
@@ -293,73 +281,61 @@ export class LayerDelivery {
   /** Encodes a visible flush. `newcomers`: members that join with it, which get their layers with the snapshot. */
   flush(update: Update, newcomers: ReadonlySet<string>): FlushedLayers {
     const { grants, changed } = update.layers!
-    const own = new OwnFrames(newcomers)
-    const encoded = new Map<string, Frames>()
+    const codecs = [...this.#memberships.codecs.keys()]
+    const own = new OwnParts(this.#memberships, newcomers)
+    const encoded: LayerPart[] = []
     const shown = new Map<string, string[]>()
     for (const { memberId, layer, shown: isShown } of grants) {
       if (!isShown) continue
       this.#frames.forget(layer)
       shown.set(layer, [...(shown.get(layer) ?? []), memberId])
     }
-    const deltas = layerDeltas(update.layers!)
-    for (const { layer, checksum, created } of changed) {
+    for (const { layer, checksum, created, delta } of changed) {
       const fresh = shown.get(layer)
-      const holders = this.#holders(layer).filter((id) => !own.isNew(id) && !fresh?.includes(id))
+      const holders = this.#holders(layer).filter((id) => !newcomers.has(id) && !fresh?.includes(id))
       const now = this.#layers.of(layer)
-      const delta = deltas.get(layer)!
-      const at = { ...update, checksum }
-      // A layer that was empty is sent whole, because members have nothing to patch. If the layer is shown to a new member, the others get
-      // a patch that defines no key names for later patches. It can name removed keys, which the new member must not learn.
-      const frames =
-        holders.length === 0
-          ? undefined
-          : this.#inEach((codec) => {
-              if (created && now) return this.#frames.state(layer, update, now, codec)
-              if (fresh) return this.#frames.replay(layer, at, delta, codec)
-              return this.#frames.patch(layer, at, delta, now?.state ?? {}, codec)
-            })
-      if (!frames || !now) this.#frames.forget(layer)
-      if (!frames) continue
-      encoded.set(layer, frames)
-      own.give(holders, frames)
+      if (holders.length === 0 || !now) this.#frames.forget(layer)
+      // The layer was empty before and is empty again.
+      if (holders.length === 0 || (created && !now)) continue
+      // Members have nothing to patch in a layer that was empty. If the layer is shown to a new member, the others get a patch that defines
+      // no key names for later patches. It can name removed keys, which the new member must not learn.
+      const part = !now
+        ? { layer, change: null }
+        : created
+          ? this.#frames.state(layer, now, codecs)
+          : fresh
+            ? this.#frames.replay(layer, checksum, delta, codecs)
+            : this.#frames.patch(layer, checksum, delta, now.state, codecs)
+      encoded.push(part)
+      for (const id of holders) own.give(id, part)
     }
     for (const [layer, ids] of shown) {
       const now = this.#layers.of(layer)
-      if (now)
-        own.give(
-          ids,
-          this.#inEach((codec) => this.#frames.state(layer, update, now, codec)),
-        )
+      if (!now) continue
+      const part = this.#frames.state(layer, now, codecs)
+      for (const id of ids) own.give(id, part)
     }
     for (const { memberId, layer, shown: isShown } of grants)
-      if (!isShown)
-        own.give(
-          [memberId],
-          this.#inEach((codec) => this.#frames.gone(layer, update, codec)),
-        )
-    return { encoded, byEdge: own.byEdge(this.#memberships) }
+      if (!isShown) own.give(memberId, { layer, change: null })
+    return { encoded, byEdge: own.byEdge }
   }
 
-  /** Returns `layer.state` frames of a member's layers that are not empty. `at`: the last flush. */
-  statesOf(memberId: string, at: Position, codec: Subprotocol): Frame | undefined {
-    const full = this.#grants.of(memberId).filter((layer) => this.#layers.of(layer))
-    return this.changed(at, full, [], codec)
+  /** Returns the layers of a member that are not empty, as of the last flush. */
+  of(memberId: string, codec: Subprotocol): LayerPart[] {
+    return this.changed(
+      this.#grants.of(memberId).filter((layer) => this.#layers.of(layer)),
+      [],
+      codec,
+    )
   }
 
-  /** Returns the frames for a member that missed how it got layers (`shown`) and lost layers (`hidden`). `at`: the last flush. */
-  changed(
-    at: Position,
-    shown: readonly string[],
-    hidden: readonly string[],
-    codec: Subprotocol,
-  ): Frame | undefined {
-    const frames: Frame[] = []
-    for (const layer of shown) {
+  /** Returns what a member missed of how it got layers (`shown`) and lost layers (`hidden`), as of the last flush. */
+  changed(shown: readonly string[], hidden: readonly string[], codec: Subprotocol): LayerPart[] {
+    const parts = shown.map((layer): LayerPart => {
       const now = this.#layers.of(layer)
-      frames.push(now ? this.#frames.state(layer, at, now, codec) : this.#frames.gone(layer, at, codec))
-    }
-    for (const layer of hidden) frames.push(this.#frames.gone(layer, at, codec))
-    return frames.length > 0 ? joinFrames(frames) : undefined
+      return now ? this.#frames.state(layer, now, [codec]) : { layer, change: null }
+    })
+    return [...parts, ...hidden.map((layer) => ({ layer, change: null }))]
   }
 
   /** Returns the members that get changes of a layer. Members that leave with the flush still get them. */
@@ -369,53 +345,48 @@ export class LayerDelivery {
     if (owner !== undefined && this.#memberships.recipient(owner)?.announced) holders.push(owner)
     return holders
   }
-
-  #inEach(make: (codec: Subprotocol) => Frame): Frames {
-    const frames: { [codec in Subprotocol]?: Frame } = {}
-    for (const codec of this.#memberships.codecs.keys()) frames[codec] = make(codec)
-    return frames
-  }
 }
 
-/** Frames of one flush for single members. */
-class OwnFrames {
-  readonly #newcomers: ReadonlySet<string>
-  readonly #byMember = new Map<string, Frames[]>()
+/** Layers of one member in one flush. */
+interface OwnLayers {
+  readonly edge: { readonly parts: LayerPart[] }
+  /** Indexes in the parts of its edge. */
+  readonly own: number[]
+}
 
-  constructor(newcomers: ReadonlySet<string>) {
+/** Layers in one flush for single members. */
+class OwnParts {
+  readonly byEdge = new Map<
+    string,
+    { readonly parts: LayerPart[]; readonly members: EdgeLayers['members'][number][] }
+  >()
+  readonly #memberships: Memberships
+  readonly #newcomers: ReadonlySet<string>
+  readonly #byMember = new Map<string, OwnLayers>()
+
+  constructor(memberships: Memberships, newcomers: ReadonlySet<string>) {
+    this.#memberships = memberships
     this.#newcomers = newcomers
   }
 
-  /** True if a member joins with this flush. */
-  isNew(memberId: string): boolean {
-    return this.#newcomers.has(memberId)
+  /** Parts must be given one after the other, each to all its members. */
+  give(memberId: string, part: LayerPart): void {
+    const known = this.#byMember.get(memberId) ?? this.#add(memberId)
+    if (!known) return
+    const { parts } = known.edge
+    if (parts.at(-1) !== part) parts.push(part)
+    known.own.push(parts.length - 1)
   }
 
-  give(memberIds: readonly string[], frames: Frames): void {
-    for (const id of memberIds) {
-      const own = this.#byMember.get(id)
-      if (own) own.push(frames)
-      else if (!this.isNew(id)) this.#byMember.set(id, [frames])
-    }
-  }
-
-  byEdge(memberships: Memberships): Map<string, EdgeLayers> {
-    type Members = EdgeLayers['members'][number][]
-    /** Each frame with its index. */
-    const edges = new Map<string, { readonly frames: Map<Frames, number>; readonly members: Members }>()
-    for (const [memberId, own] of this.#byMember) {
-      const membership = memberships.recipient(memberId)
-      if (!membership?.attached) continue
-      const edge = edges.get(membership.edge) ?? { frames: new Map<Frames, number>(), members: [] }
-      edges.set(membership.edge, edge)
-      for (const frames of own) if (!edge.frames.has(frames)) edge.frames.set(frames, edge.frames.size)
-      edge.members.push({
-        member_id: membership.subscriptionId,
-        own: own.map((frames) => edge.frames.get(frames)!),
-      })
-    }
-    return new Map(
-      [...edges].map(([edge, { frames, members }]) => [edge, { frames: [...frames.keys()], members }]),
-    )
+  #add(memberId: string): OwnLayers | undefined {
+    const membership = this.#memberships.recipient(memberId)
+    if (!membership?.attached || this.#newcomers.has(memberId)) return undefined
+    const edge = this.byEdge.get(membership.edge) ?? { parts: [], members: [] }
+    this.byEdge.set(membership.edge, edge)
+    const own: number[] = []
+    edge.members.push({ member_id: membership.subscriptionId, own })
+    const added = { edge, own }
+    this.#byMember.set(memberId, added)
+    return added
   }
 }

@@ -12,6 +12,7 @@ import { RoomDurability } from './durability.ts'
 import type { Notices, RoomNeeds } from './environment.ts'
 import type { Leaving, RoomEnd, RoomObserver, RoomView, Since } from './feature.ts'
 import type { Update } from './journal.ts'
+import { haveLayers } from './layer-rules.ts'
 import { outcomesToLeave } from './outcomes.ts'
 import { RoomRecord } from './record.ts'
 import { Replies } from './replies.ts'
@@ -121,6 +122,7 @@ export class Room {
     const frames = new RoomFrames(roomIdOf(address), needs.codecs, {
       hidesMembers: definition.hidesMembers,
       showsSpectators: showsSpectatorsOf(definition),
+      hasLayers: haveLayers(definition.layers),
     })
     this.core = coreOf(claimed, frames, needs)
     const { core } = this

@@ -1,3 +1,4 @@
+import type { LayerPart } from '../../shared/protocol/codec.ts'
 import { SUBPROTOCOLS } from '../../shared/protocol/messages.ts'
 import type { Frame } from '../frame.ts'
 import type { Frames } from '../traffic.ts'
@@ -37,8 +38,9 @@ const STRING_HEAD_BYTES = 7
 const PACKED = 0
 const PATCH = 1
 const REST = PATCH + SUBPROTOCOLS.length
-/** The string's name is that of the layer. */
+/** The string's name is that of the layer. No bytes: members no longer have the layer. */
 const LAYER = REST + SUBPROTOCOLS.length
+const GONE: Frames = { [SUBPROTOCOLS[0]]: new Uint8Array(0) }
 
 /**
  * Consecutive updates as bytes, the oldest first, in blocks of memory. An object and buffers for each update would take several times its
@@ -65,7 +67,8 @@ export class UpdateLog {
   add({ epoch, since, frames: { patch, rest, layers }, packed }: LoggedUpdate): void {
     let size = HEAD_BYTES + sizeOf(patch) + sizeOf(rest)
     if (packed) size += STRING_HEAD_BYTES + packed.length
-    if (layers) for (const [layer, frames] of layers) size += sizeOf(frames, Buffer.byteLength(layer))
+    if (layers)
+      for (const { layer, change } of layers) size += sizeOf(change ?? GONE, Buffer.byteLength(layer))
     const block = this.#blockFor(size)
     const { bytes, end } = block
     bytes.writeUInt32LE(size, end)
@@ -75,7 +78,8 @@ export class UpdateLog {
     if (packed) at = write(bytes, at, PACKED, '', packed)
     at = writeFrames(bytes, at, PATCH, '', patch)
     at = writeFrames(bytes, at, REST, '', rest)
-    if (layers) for (const [layer, frames] of layers) at = writeFrames(bytes, at, LAYER, layer, frames)
+    if (layers)
+      for (const { layer, change } of layers) at = writeFrames(bytes, at, LAYER, layer, change ?? GONE)
     block.end = at
     this.#length++
   }
@@ -168,7 +172,8 @@ function read(bytes: Buffer, start: number): LoggedUpdate {
   const patch: MutableFrames = {}
   let packed: Uint8Array | undefined
   let rest: MutableFrames | undefined
-  let layers: Map<string, MutableFrames> | undefined
+  let layers: LayerPart[] | undefined
+  let last: { readonly layer: string; readonly change: MutableFrames } | undefined
   for (let at = start + HEAD_BYTES; at < end; ) {
     const kind = bytes[at]!
     const nameAt = at + STRING_HEAD_BYTES
@@ -182,10 +187,12 @@ function read(bytes: Buffer, start: number): LoggedUpdate {
       rest[SUBPROTOCOLS[kind - REST]!] = string
     } else {
       const layer = bytes.toString('utf8', nameAt, stringAt)
-      layers ??= new Map()
-      const frames = layers.get(layer) ?? {}
-      layers.set(layer, frames)
-      frames[SUBPROTOCOLS[kind - LAYER]!] = string
+      layers ??= []
+      if (last?.layer !== layer) {
+        last = { layer, change: {} }
+        layers.push(string.length > 0 ? last : { layer, change: null })
+      }
+      last.change[SUBPROTOCOLS[kind - LAYER]!] = string
     }
   }
   return {

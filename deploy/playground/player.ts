@@ -10,7 +10,7 @@ import {
 import type { Json, JsonObject } from '../../shared/json.ts'
 import { ReadingCodec, type ReadMessage } from '../../shared/protocol/codec.ts'
 import { MsgpackClientCodec } from '../../shared/protocol/msgpack-client-codec.ts'
-import { toOperations } from '../../shared/sync/delta.ts'
+import { type Delta, REMOVE, toOperations } from '../../shared/sync/delta.ts'
 import type { DevPlayer } from '../cli/dev-routes.ts'
 
 /** A line of the log of a player. */
@@ -39,6 +39,8 @@ export class Player {
   readonly line = new Line((message) => this.#heard(message))
   readonly #changed: () => void
   #client: Client | undefined
+  /** Seq of the last state. */
+  #seq = 0
   #lastId = 0
 
   /** Calls `changed` after each visible change. */
@@ -112,7 +114,9 @@ export class Player {
     if (message.t === 'welcome') this.node = message.node_id
     const member = (id: string): string => this.room?.members.find((one) => one.id === id)?.sub ?? id
     const entry = entryOf(message, member)
-    if (entry) this.#note('seq' in message ? { ...entry, seq: message.seq } : entry)
+    if ('seq' in message) this.#seq = message.seq
+    const isOfFlush = 'seq' in message || message.t === 'event' || message.t === 'member'
+    if (entry) this.#note(isOfFlush ? { ...entry, seq: this.#seq } : entry)
     else this.#changed()
   }
 
@@ -139,19 +143,18 @@ function entryOf(message: ReadMessage, nameOf: (memberId: string) => string): Ne
     case 'state.snapshot':
     case 'state.resync':
       return { kind: 'patch', what: 'whole state' }
-    case 'state.patch':
-    case 'layer.patch': {
-      const what = message.t === 'layer.patch' ? `layer ${message.layer}` : 'patch'
-      const lines = (message.delta ? toOperations(message.delta) : []).map(
-        (one) => `${one.op} ${one.path} ${'value' in one ? textOf(one.value) : ''}`,
-      )
-      return { kind: 'patch', what, data: lines.join('\n') || 'nothing changed' }
+    case 'state.patch': {
+      const { delta, layers } = message
+      const lines = [
+        ...(delta ? linesOf(delta) : []),
+        ...layers.flatMap(({ layer, change }) =>
+          change === REMOVE
+            ? `layer ${layer} is gone`
+            : linesOf(change).map((line) => `layer ${layer}: ${line}`),
+        ),
+      ]
+      return { kind: 'patch', what: 'patch', data: lines.join('\n') || 'nothing changed' }
     }
-    case 'layer.state':
-      return {
-        kind: 'patch',
-        what: `layer ${message.layer} ${message.state === undefined ? 'is gone' : 'as a whole'}`,
-      }
     case 'event':
       return { kind: 'event', what: message.name, data: textOf(message.data) }
     case 'member':
@@ -163,6 +166,9 @@ function entryOf(message: ReadMessage, nameOf: (memberId: string) => string): Ne
   }
   return undefined
 }
+
+const linesOf = (delta: Delta): string[] =>
+  toOperations(delta).map((one) => `${one.op} ${one.path} ${'value' in one ? textOf(one.value) : ''}`)
 
 async function connectAs(
   player: DevPlayer,

@@ -22,94 +22,102 @@ level.first('R31', 'each hello has the feature', (s) => {
     .client({ t: 'hello', features: ['layers'] })
 })
 
-level.add('R32', 'a layer before the snapshot is taken with it', (s) => {
-  s.expect({ state: MINE }).client(null)
-})
-
-level.add('R32', 'a layer behind its flush is taken immediately', (s, room) => {
-  s.server(room.layer('deck', { deck: [1, 2] })).expect({ state: { ...MINE, deck: [1, 2] } })
-  s.server(room.patch({ turn: 2, hands: {} }))
-    .expect({ state: { ...MINE, turn: 2, deck: [1, 2] } })
-    .client(null)
-})
-
-level.add('R32', 'layers before a patch are taken with it', (s, room) => {
-  s.server(room.layerPatch('mine', mine([7]))).server(room.layer('deck', { deck: [8] }, { ahead: true }))
+level.add('R32', 'a whole state has the layers of this client', (s, room) => {
   s.expect({ state: MINE })
-  s.server(room.patch({ turn: 2, hands: {} })).expect({
-    state: { turn: 2, hands: { mem_me: [7] }, deck: [8] },
-  })
-  s.server(room.layerPatch('mine', mine([]))).server(room.patch())
-  s.expect({ state: { turn: 2, hands: { mem_me: [] }, deck: [8] } }).client(null)
-})
-
-level.add('R32', 'held layers of another flush are dropped', (s, room) => {
-  s.server(room.layer('deck', { deck: [8] }, { seq: room.seq + 2 }))
-  s.server(room.patch({ turn: 2, hands: {} })).expect({ state: { ...MINE, turn: 2 } })
-  s.server(room.patch({ turn: 3, hands: {} }))
-    .expect({ state: { ...MINE, turn: 3 } })
-    .client(null)
-})
-
-level.add('R32', 'held layers are dropped when the connection ends, and arrive again', (s, room) => {
-  const position = at(room)
-  const layer = room.layerPatch('mine', mine([7]))
-  const patch = room.patch({ turn: 2, hands: {} })
-  s.server(layer)
-    .lose(1006, { rooms: [position] })
-    .welcome({ resumed: true })
-  s.expect({ state: MINE }).server(layer).server(patch)
-  s.expect({ state: { turn: 2, hands: { mem_me: [7] } } }).client(null)
-})
-
-level.add('R33', 'a layer without a state is removed', (s, room) => {
-  s.server(room.layerGone('mine')).expect({ state: hands({}) })
-  s.server(room.layer('mine', mine([1]), { ahead: true })).server(room.patch({ turn: 2, hands: {} }))
-  s.server(room.layerGone('mine', { ahead: true })).expect({ state: { turn: 2, hands: { mem_me: [1] } } })
-  s.server(room.patch({ turn: 3, hands: {} }))
-    .expect({ state: { turn: 3, hands: {} } })
-    .client(null)
-})
-
-level.add('R33', 'a patch of an unknown layer: nothing of the flush is taken', (s, room) => {
-  s.server(room.layerPatch('deck', { deck: [1] })).server(room.patch({ turn: 2, hands: {} }))
-  asks(s.expect({ state: MINE }), 'checksum')
-  s.server(room.layer('mine', mine([9])))
-    .server(room.resync())
-    .expect({ state: { turn: 2, hands: { mem_me: [9] } } })
-    .client(null)
-})
-
-level.add('R33', 'another checksum of a layer: nothing of the flush is taken', (s, room) => {
-  s.server(room.layerPatch('mine', mine([7]), { checksum: 1 })).server(room.patch({ turn: 2, hands: {} }))
-  asks(s.expect({ state: MINE }), 'checksum')
-})
-
-level.add('R33', 'another checksum of the base: nothing of the flush is taken', (s, room) => {
-  s.server(room.layerPatch('mine', mine([7]))).server(room.patch({ turn: 2, hands: {} }, { checksum: 1 }))
-  asks(s.expect({ state: MINE }), 'checksum')
-})
-
-level.add('R34', 'a resync removes layers, except those that came with it', (s, room) => {
-  s.server(room.layer('deck', { deck: [1] })).expect({ state: { ...MINE, deck: [1] } })
+  room.patch({ turn: 5, hands: {} }, { layers: { mine: mine([1]), deck: { deck: [2] } } })
   room.seq += 20
-  s.server(room.layer('deck', { deck: [2] })).expect({ state: { ...MINE, deck: [1] } })
   s.server(room.resync())
-    .expect({ state: { ...hands({}), deck: [2] } })
+    .expect({ state: { turn: 5, hands: { mem_me: [1] }, deck: [2] } })
     .client(null)
 })
 
-level.add('R34', 'while the client waits for a resync, it drops patches of layers', (s, room) => {
-  room.patch({ turn: 2, hands: {} })
-  s.server(room.patch({ turn: 3, hands: {} }))
-  asks(s, 'sequence')
-  s.server(room.layerPatch('mine', mine([7])))
-    .server(room.patch({ turn: 4, hands: {} }))
-    .expect({ state: MINE })
-  s.server(room.layer('mine', mine([7]))).server(room.resync())
-  s.expect({ state: { turn: 4, hands: { mem_me: [7] } } })
-  s.server(room.layerPatch('mine', mine([6]))).server(room.patch())
-  s.expect({ state: { turn: 4, hands: { mem_me: [6] } } }).client(null)
+level.add('R34', 'a whole state removes all other layers', (s, room) => {
+  s.server(room.patch(undefined, { layers: { deck: { deck: [1] } } }))
+  s.expect({ state: { ...MINE, deck: [1] } })
+  room.patch(undefined, { layers: { mine: null } })
+  s.server(room.resync()).expect({ state: { ...hands({}), deck: [1] } })
+  room.patch(undefined, { layers: { deck: null } })
+  s.server(room.resync())
+    .expect({ state: hands({}) })
+    .client(null)
+})
+
+level.add('R34', 'a patch changes the base, layers, both or nothing', (s, room) => {
+  s.server(room.patch(undefined, { layers: { mine: mine([7]) } })).expect({ state: hands({ mem_me: [7] }) })
+  s.server(room.patch({ turn: 2, hands: {} })).expect({ state: { turn: 2, hands: { mem_me: [7] } } })
+  s.server(room.patch({ turn: 3, hands: {} }, { layers: { mine: mine([7, 9]), deck: { deck: [8] } } }))
+  s.expect({ state: { turn: 3, hands: { mem_me: [7, 9] }, deck: [8] } })
+  s.server(room.patch()).server(room.patch(undefined, { layers: { deck: { deck: [] }, mine: mine([]) } }))
+  s.expect({ state: { turn: 3, hands: { mem_me: [] }, deck: [] } }).client(null)
+})
+
+level.add('R32', 'null removes a layer, also one that this client does not have', (s, room) => {
+  s.server(room.patch({ turn: 2, hands: {} }, { layers: { mine: null } }))
+  s.expect({ state: { turn: 2, hands: {} } })
+  s.server(room.patch(undefined, { layers: { other: null, mine: mine([1]) } }))
+  s.expect({ state: { turn: 2, hands: { mem_me: [1] } } }).client(null)
+})
+
+level.add('R32', 'a layer of which a whole state comes again is replaced', (s, room) => {
+  s.server(room.patch(undefined, { layers: { deck: { deck: [1], more: 2 } } }))
+  room.patch(undefined, { layers: { deck: null } })
+  room.seq -= 1
+  s.server(room.patch(undefined, { layers: { deck: { deck: [3] } } }))
+    .expect({ state: { ...MINE, deck: [3] } })
+    .client(null)
+})
+
+level.add(
+  'R33',
+  'a change of a layer that this client does not have: nothing of the frame is taken',
+  (s, room) => {
+    room.patch(undefined, { layers: { deck: { deck: [1] } } })
+    room.seq -= 1
+    s.server(room.patch({ turn: 2, hands: {} }, { layers: { mine: mine([7]), deck: { deck: [2] } } }))
+    asks(s.expect({ state: MINE }), 'checksum')
+    s.server(room.resync())
+      .expect({ state: { turn: 2, hands: { mem_me: [7] }, deck: [2] } })
+      .client(null)
+  },
+)
+
+level.add('R33', 'another checksum of a layer: nothing of the frame is taken', (s, room) => {
+  s.server(room.patch({ turn: 2, hands: {} }, { layers: { mine: mine([7]) }, wrong: 'mine' }))
+  asks(s.expect({ state: MINE }), 'checksum')
+  s.server(room.resync())
+    .expect({ state: { turn: 2, hands: { mem_me: [7] } } })
+    .client(null)
+})
+
+level.add('R33', 'another checksum of the base: nothing of the frame is taken', (s, room) => {
+  s.server(room.patch({ turn: 2, hands: {} }, { layers: { mine: mine([7]) }, checksum: 1 }))
+  asks(s.expect({ state: MINE }), 'checksum')
+})
+
+level.add(
+  'R32',
+  'a flush with layers that is lost: the client asks once, and goes on after the answer',
+  (s, room) => {
+    room.patch({ turn: 2, hands: {} }, { layers: { mine: mine([7]) } })
+    s.server(room.patch({ turn: 3, hands: {} }, { layers: { mine: mine([6]) } }))
+    asks(s, 'sequence')
+    s.server(room.patch({ turn: 4, hands: {} }, { layers: { deck: { deck: [1] } } })).expect({ state: MINE })
+    s.server(room.resync()).expect({ state: { turn: 4, hands: { mem_me: [6] }, deck: [1] } })
+    s.server(room.patch(undefined, { layers: { mine: mine([5]), deck: { deck: [] } } }))
+    s.expect({ state: { turn: 4, hands: { mem_me: [5] }, deck: [] } })
+      .wait(5000)
+      .client(null)
+  },
+)
+
+level.add('R32', 'layers outlive a connection', (s, room) => {
+  s.lose(1006, { rooms: [at(room)] }).welcome({ resumed: true })
+  room.reconnect()
+  s.server(room.patch({ turn: 2, hands: {} }, { layers: { mine: mine([7]) } }))
+  s.expect({ state: { turn: 2, hands: { mem_me: [7] } } })
+  s.server(room.patch(undefined, { layers: { mine: null } }))
+    .expect({ state: { turn: 2, hands: {} } })
+    .client(null)
 })
 
 level.add(
@@ -117,11 +125,9 @@ level.add(
   'merging: missing keys are added, objects are merged, other values of the base stay',
   (s, room) => {
     const base = { turn: 1, hands: { mem_bob: { count: 2 } }, score: { a: 1 }, list: [1], none: null }
-    s.server(room.patch(base))
-    s.server(room.layer('mine', { hands: { mem_me: { cards: [7] }, mem_bob: { cards: [5], count: 9 } } }))
-    s.server(
-      room.layer('deck', { deck: { cards: [1] }, score: { b: 2 }, list: { x: 1 }, none: { x: 1 }, turn: 5 }),
-    )
+    const mine = { hands: { mem_me: { cards: [7] }, mem_bob: { cards: [5], count: 9 } } }
+    const deck = { deck: { cards: [1] }, score: { b: 2 }, list: { x: 1 }, none: { x: 1 }, turn: 5 }
+    s.server(room.patch(base, { layers: { mine, deck } }))
     s.expect({
       state: {
         ...base,

@@ -416,7 +416,7 @@ moving.add(
     const stale = new ScriptRoom()
     stale.state = { stale: true }
     s.server(stale.resync({ seq: room.seq }), 1)
-    const event = room.event('boom', 2, { seq: room.seq + 1 })
+    const event = room.event('boom', 2)
     const patch = room.patch({ ...STATE, n: 3 })
     s.server(patch, 1).server(event, 1).server(room.ack(1), 1)
     s.expect({ state: { ...STATE, n: 2 }, events: [['rest', 1]], outcomes: { a: 'pending' } })
@@ -438,7 +438,7 @@ moving.add(
       .open({ url: ADDRESS })
     s.client({ t: 'hello', resume: { rooms: [at(room)] } }).welcome({ resumed: true })
     s.server(room.event('late', 1), 1)
-    s.server(room.event('twice', 2, { seq: room.seq + 1 }), 1)
+    s.server(room.patch(), 1).server(room.event('twice', 2), 1)
     s.expect({ events: [['late', 1]], status: 'online' })
     s.close(4005, 1).wait(1000).expect({ status: 'online', sockets: 2 }).client(null)
   },

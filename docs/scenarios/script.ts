@@ -1,7 +1,8 @@
 import type { Json, JsonObject } from '../../shared/json.ts'
-import type { LayerEncoder, Payload } from '../../shared/protocol/codec.ts'
+import { type LayerEncoder, LayerNumbers, type LayerPart, type Payload } from '../../shared/protocol/codec.ts'
 import type {
   DepartureReason,
+  LayerJson,
   Limits,
   MemberInfo,
   MemberStatus,
@@ -60,7 +61,7 @@ export const checksumOf = (state: Json): number => new Checksum().of(state)
 export function frame(message: PlainMessage): Frame {
   const { t } = message
   const addressed = t === 'ack' || t === 'reply' || t === 'event' || t === 'member' || t === 'spectators'
-  const json = JSON.parse(JSON.stringify(message)) as JsonObject
+  const json = plain(message)
   return { json, msgpack: codec.encode(message), ...(addressed && { room: message.room_id }) }
 }
 
@@ -92,6 +93,19 @@ interface Odd {
   readonly checksum?: number
 }
 
+/** States of this client's layers, by name. Null: it no longer has the layer. */
+interface LayerStates {
+  readonly [name: string]: Json
+}
+
+/** Options of a patch. */
+interface OddPatch extends Odd {
+  /** Layers that change. */
+  readonly layers?: LayerStates | undefined
+  /** Layer with another checksum. */
+  readonly wrong?: string | undefined
+}
+
 /** A room, encoded as by its owner. Each method returns a frame and advances the room. A frame that no step sends is lost. */
 export class ScriptRoom {
   readonly id: string
@@ -99,18 +113,29 @@ export class ScriptRoom {
   seq = 10
   state: Json = STATE
   members: readonly MemberInfo[] = [ME, BOB]
-  #encoder = codec.roomEncoder()
-  readonly #layers = new Map<string, { state: Json; readonly encoder: LayerEncoder }>()
+  #encoder
+  /** Undefined: the room has no layers. */
+  readonly #layers: Map<string, { state: Json; encoder: LayerEncoder | undefined }> | undefined
+  #numbers = new LayerNumbers()
 
-  constructor(id: string = ARENA, state: Json = STATE) {
+  /** `layers`: those of this client, if the room has layers. */
+  constructor(id: string = ARENA, state: Json = STATE, layers?: LayerStates) {
     this.id = id
     this.state = state
+    this.#encoder = codec.roomEncoder(layers !== undefined)
+    this.#layers =
+      layers && new Map(Object.entries(layers).map(([name, of]) => [name, { state: of, encoder: undefined }]))
   }
 
   /** Moves the room to another node: a new owner with a higher epoch. */
   move(): void {
     this.epoch += 1
     this.#encoder = codec.roomEncoder()
+  }
+
+  /** The client has another connection: its layers have no numbers. */
+  reconnect(): void {
+    this.#numbers = new LayerNumbers()
   }
 
   snapshot(odd: Odd = {}): Frame {
@@ -124,51 +149,42 @@ export class ScriptRoom {
   #whole(t: 'state.snapshot' | 'state.resync', odd: Odd): Frame {
     const at = { ...this.#at(this.state), ...odd }
     const { state, members } = this
-    return this.#frame({ t, ...at, state, members }, this.#encoder.whole(t, { ...at, state }, members))
+    this.#numbers.restart()
+    const layers = Object.fromEntries([...(this.#layers ?? [])].map(([name, of]) => [name, of.state]))
+    for (const of of this.#layers?.values() ?? []) of.encoder = undefined
+    const payload = this.#encoder.whole(t, { ...at, state }, members)
+    return this.#frame({ t, ...at, state, members }, payload, { layers })
   }
 
   /** Returns the next flush: the state becomes `next`. */
-  patch(next: Json = this.state, odd: Odd = {}): Frame {
+  patch(next: Json = this.state, odd: OddPatch = {}): Frame {
     const delta = diff(this.state, next)
     this.state = next
     return this.change(delta, odd)
   }
 
   /** Returns the next flush with this delta, which may not fit the state. */
-  change(delta: Delta | undefined, odd: Odd = {}): Frame {
+  change(delta: Delta | undefined, { layers, wrong, ...odd }: OddPatch = {}): Frame {
     this.seq += 1
     const at = { ...this.#at(this.state), ...odd }
     const ops = delta ? toOperations(delta) : []
-    return this.#frame({ t: 'state.patch', ...at, ops }, this.#encoder.patch(at, delta))
+    const payload = this.#encoder.patch(at, delta)
+    return this.#frame({ t: 'state.patch', ...at, ops }, payload, { layers, wrong })
   }
 
-  event(name: string, data: Json, odd: Odd = {}): Frame {
-    const { id: room_id, epoch, seq } = this
-    return this.#behind({ t: 'event', room_id, epoch, seq, ...odd, name, data })
+  event(name: string, data: Json): Frame {
+    return frame({ t: 'event', room_id: this.id, name, data })
   }
 
   /** A member has joined, disconnected, reconnected, left or changed its role. */
   member(
     status: MemberStatus,
     who: Pick<MemberInfo, 'member_id' | 'sub'> = BOB,
-    { reason, spectator, ...odd }: Odd & { reason?: DepartureReason; spectator?: true } = {},
+    about: { reason?: DepartureReason; spectator?: true } = {},
   ): Frame {
-    const { id: room_id, epoch, seq } = this
     const { member_id, sub } = who
-    const left = status === 'left' ? { reason: reason ?? 'left' } : {}
-    const role = spectator ? { spectator } : {}
-    return this.#behind({
-      t: 'member',
-      room_id,
-      epoch,
-      seq,
-      ...odd,
-      member_id,
-      sub,
-      status,
-      ...left,
-      ...role,
-    })
+    const left = status === 'left' ? { reason: 'left' as const } : {}
+    return frame({ t: 'member', room_id: this.id, member_id, sub, status, ...left, ...about })
   }
 
   /** The seat of a client has ended. Default: of this client. */
@@ -190,52 +206,51 @@ export class ScriptRoom {
     return frame({ t: 'reply', room_id: this.id, ref, data })
   }
 
-  /** Returns the whole state of a layer, at the room's current flush. `ahead`: at the next flush, before its patch. */
-  layer(name: string, state: Json, odd: Odd & { ahead?: boolean } = {}): Frame {
-    const of = this.#layers.get(name) ?? { state, encoder: codec.layerEncoder(name) }
-    of.state = state
-    this.#layers.set(name, of)
-    const at = this.#layerAt(state, odd)
-    return this.#frame({ t: 'layer.state', ...at, layer: name, state }, of.encoder.state({ ...at, state }))
-  }
-
-  layerGone(name: string, odd: Odd & { ahead?: boolean } = {}): Frame {
-    const { checksum, ...at } = this.#layerAt(null, odd)
-    const msgpack = this.#layers.get(name)!.encoder.gone(at)
-    this.#layers.delete(name)
-    return this.#frame({ t: 'layer.state', ...at, layer: name }, msgpack)
-  }
-
-  /** Returns a change of a layer in the next flush. The patch of that flush follows. */
-  layerPatch(name: string, next: Json, odd: Odd = {}): Frame {
-    const of = this.#layers.get(name) ?? { state: {}, encoder: codec.layerEncoder(name) }
-    const delta = diff(of.state, next)
-    of.state = next
-    const at = this.#layerAt(next, { ahead: true, ...odd })
-    const ops = delta ? toOperations(delta) : []
-    return this.#frame({ t: 'layer.patch', ...at, layer: name, ops }, of.encoder.patch(at, delta))
-  }
-
-  #layerAt(state: Json, { ahead, ...odd }: Odd & { ahead?: boolean }) {
-    const at = this.#at(state)
-    return { ...at, ...(ahead && { seq: at.seq + 1 }), ...odd }
-  }
-
   #at(state: Json) {
     const { id: room_id, epoch, seq } = this
     return { room_id, epoch, seq, checksum: checksumOf(state) }
   }
 
-  #behind(message: Extract<PlainMessage, { t: 'event' | 'member' }>): Frame {
-    // Only frames of the current owner have a short epoch.
-    const { msgpack, ...rest } = frame(message)
-    return { ...rest, msgpack: message.epoch === this.epoch ? this.#encoder.behindPatch(message) : msgpack }
+  #frame(
+    json: object,
+    payload: Payload,
+    { layers = {}, wrong }: Pick<OddPatch, 'layers' | 'wrong'> = {},
+  ): Frame {
+    if (!this.#layers) return { json: plain(json), msgpack: payload.slice(), room: this.id }
+    const inJson: { [name: string]: LayerJson | null } = {}
+    const parts: LayerPart[] = []
+    for (const [name, next] of Object.entries(layers)) {
+      const [change, msgpack] = this.#layer(name, next, name === wrong)
+      inJson[name] = change
+      parts.push({ layer: name, change: msgpack && { [codec.subprotocol]: msgpack } })
+    }
+    const msgpack = Buffer.concat([payload, codec.ending(parts, this.#numbers)])
+    return {
+      json: plain(parts.length > 0 ? { ...json, layers: inJson } : json),
+      msgpack: new Uint8Array(msgpack),
+      room: this.id,
+    }
   }
 
-  #frame(json: object, msgpack: Payload): Frame {
-    return { json: JSON.parse(JSON.stringify(json)) as JsonObject, msgpack: msgpack.slice(), room: this.id }
+  /** Changes a layer. Returns its part of a frame in both subprotocols: whole if the client did not have the layer. */
+  #layer(name: string, next: Json, isWrong: boolean): readonly [LayerJson | null, Payload | null] {
+    const known = this.#layers!.get(name)
+    if (next === null) {
+      this.#layers!.delete(name)
+      return [null, null]
+    }
+    const encoder = known?.encoder ?? codec.layerEncoder()
+    this.#layers!.set(name, { state: next, encoder })
+    const checksum = isWrong ? 1 : checksumOf(next)
+    const delta = known?.encoder && diff(known.state, next)
+    return delta
+      ? [{ ops: toOperations(delta), checksum }, encoder.patch(checksum, delta)]
+      : [{ state: next, checksum }, encoder.state({ state: next, checksum })]
   }
 }
+
+/** Returns an object as it is in JSON. */
+const plain = (object: object): JsonObject => JSON.parse(JSON.stringify(object))
 
 const isFrame = (message: PlainMessage | Frame): message is Frame => 'json' in message
 
@@ -340,13 +355,12 @@ export class Script {
       .welcome(welcome)
   }
 
-  /** The client joins a room with the request `request`. `layers` are in the flush of the snapshot. */
-  join(room: ScriptRoom, request = 1, layers: { readonly [name: string]: Json } = {}): this {
+  /** The client joins a room with the request `request`. */
+  join(room: ScriptRoom, request = 1): this {
     const [room_type, key] = room.id.split(':') as [string, string]
     this.do('join', { as: room.id, room_type, options: { key } })
     this.client({ t: 'join', request_id: request, room_type, options: { key } })
     this.server({ t: 'joined', request_id: request, room_id: room.id, member_id: ME.member_id })
-    for (const [name, state] of Object.entries(layers)) this.server(room.layer(name, state))
     return this.server(room.snapshot())
   }
 
@@ -384,8 +398,8 @@ export const STARTS = {
     return { script: new Script().online().join(room), room }
   },
   in_hidden_room: () => {
-    const room = new ScriptRoom(ARENA, { turn: 1, hands: {} })
-    return { script: new Script().online().join(room, 1, { mine: { hands: { mem_me: [7, 8] } } }), room }
+    const room = new ScriptRoom(ARENA, { turn: 1, hands: {} }, { mine: { hands: { mem_me: [7, 8] } } })
+    return { script: new Script().online().join(room), room }
   },
 } as const
 

@@ -50,7 +50,7 @@ const asks = (s: Script) => s.client({ t: 'state.resync', room_id: ARENA, reason
 level.add('R36', 'unknown opcodes and further elements are ignored', (s) => {
   rawRoom(s).raw(pack([99, 'later']), pack([127]))
   const next = { ...BEFORE, n: 2 }
-  s.raw(patch(11, next, null, new Map([[0, 2]]), 'more', 7))
+  s.raw(patch(11, next, null, new Map([[0, 2]]), null, 'more', 7))
     .expect({ state: next })
     .client(null)
 })
@@ -67,16 +67,16 @@ level.add('R37', 'frames belong to the room of the last room frame', (s, room) =
 
 level.add('R38', 'a short epoch is the latest one; any other number is an epoch', (s) => {
   rawRoom(s)
-  const { event } = SERVER_OPCODES
-  const stale = (SHORT + 1) % 128
-  s.raw(pack([event, SHORT, FIRST_SEQ, 'short', 1]), pack([event, EPOCH, FIRST_SEQ, 'long', 2]))
-  s.raw(pack([event, stale, FIRST_SEQ, 'stale', 3]))
-  s.expect({
-    events: [
-      ['short', 1],
-      ['long', 2],
-    ],
-  }).client(null)
+  const { 'state.patch': opcode } = SERVER_OPCODES
+  const next = (n: number) => ({ ...BEFORE, n })
+  const raw = (epoch: number, seq: number, n: number) =>
+    s.raw(pack([opcode, epoch, seq, checksumOf(next(n)), null, new Map([[0, n]])]))
+  raw(SHORT, 11, 2).expect({ state: next(2) })
+  raw(EPOCH, 12, 3).expect({ state: next(3) })
+  raw((SHORT + 1) % 128, 13, 66).expect({ state: next(3) })
+  raw(SHORT, 13, 4)
+    .expect({ state: next(4) })
+    .client(null)
 })
 
 level.add('R38', 'the latest epoch comes from every frame, also from one that is dropped', (s) => {
@@ -84,7 +84,11 @@ level.add('R38', 'the latest epoch comes from every frame, also from one that is
   const epoch = EPOCH + 1
   const gap = pack([SERVER_OPCODES['state.patch'], epoch, FIRST_SEQ + 3, 1, null, new Map([[0, 2]])])
   s.raw(gap).client({ t: 'state.resync', room_id: ARENA, reason: 'sequence' })
-  s.raw(pack([SERVER_OPCODES.event, epoch % 128, FIRST_SEQ + 3, 'boom', 1])).expect({ events: [['boom', 1]] })
+  const state = { n: 2 }
+  const head = [SERVER_OPCODES['state.resync'], epoch % 128, FIRST_SEQ + 3, checksumOf(state)]
+  s.raw(pack([...head, [0], state, []]))
+    .expect({ state })
+    .client(null)
 })
 
 level.add('R38', 'after a resume, the latest epoch is the listed one', (s) => {
@@ -97,8 +101,7 @@ level.add('R38', 'after a resume, the latest epoch is the listed one', (s) => {
   const next = { ...BEFORE, n: 2 }
   const room = pack([ROOM_OPCODE, ARENA])
   s.raw(room, patch(FIRST_SEQ + 1, next, null, new Map([[0, 2]])))
-  s.raw(pack([SERVER_OPCODES.event, SHORT, FIRST_SEQ + 1, 'missed', 1]))
-    .expect({ state: next, events: [['missed', 1]] })
+    .expect({ state: next })
     .client(null)
 })
 
@@ -330,12 +333,58 @@ for (const [name, keys, change] of cannotBeApplied)
       .client(null)
   })
 
+/** A patch that changes only layers. */
+const layersPatch = (seq: number, ...layers: Part[]) =>
+  pack([SERVER_OPCODES['state.patch'], SHORT, seq, checksumOf(BEFORE), null, null, layers])
+
+level.add('R40', 'a number stands for the layer that was named with it last', (s) => {
+  rawRoom(s)
+  const deck = (cards: readonly number[]) => ({ deck: cards })
+  const whole: Part[] = [[0, 'deck'], [new Map([[0, [1]]])]]
+  s.raw(layersPatch(11, [0, 'deck', checksumOf(deck([1])), ...whole])).expect({
+    state: { ...BEFORE, deck: [1] },
+  })
+  const grows = new Map<Part, Part>([[0, [new Map(), [1, 0, [2]]]]])
+  s.raw(layersPatch(12, [0, checksumOf(deck([1, 2])), null, grows]))
+    .expect({ state: { ...BEFORE, deck: [1, 2] } })
+    .raw(layersPatch(13, [0]))
+    .expect({ state: BEFORE })
+  s.raw(layersPatch(14, [0, 'hand', checksumOf({ hand: 5 }), [0, 'hand'], [new Map([[0, 5]])]]))
+  s.raw(
+    layersPatch(
+      15,
+      [1, 'deck', checksumOf(deck([1])), ...whole],
+      [0, checksumOf({ hand: 6 }), null, new Map([[0, 6]])],
+    ),
+  )
+  s.expect({ state: { ...BEFORE, deck: [1], hand: 6 } }).raw(layersPatch(16, [2, 'deck'], [0, 'hand']))
+  s.expect({ state: BEFORE }).client(null)
+})
+
+level.add('R40', 'a number that is not named: the state stays, and the client asks', (s) => {
+  rawRoom(s)
+    .raw(layersPatch(11, [3, 1, null, [new Map([['x', 1]])]]))
+    .expect({ state: BEFORE })
+  asks(s)
+})
+
+level.add(
+  'R41',
+  'a layer with an index that is not in its table: the state stays, and the client asks',
+  (s) => {
+    rawRoom(s)
+      .raw(layersPatch(11, [0, 'deck', checksumOf({ n: 1 }), null, [new Map([[0, 1]])]]))
+      .expect({ state: BEFORE })
+    asks(s)
+  },
+)
+
 // The start's connection already has the room frame. A new connection has none.
-level.add('R37', 'a new connection has no room before its first room frame', (s, room) => {
+level.add('R37', 'a new connection has no room before its first room frame', (s) => {
   s.lose(1006)
     .welcome({ resumed: true })
     .raw(pack([ROOM_OPCODE, ARENA]))
-  s.raw(pack([SERVER_OPCODES.event, EPOCH, room.seq, 'here', 1]))
+  s.raw(pack([SERVER_OPCODES.event, 'here', 1]))
     .expect({ events: [['here', 1]] })
     .client(null)
 })

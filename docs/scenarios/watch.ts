@@ -45,7 +45,7 @@ level.add(
 level.add('R49', 'the list of members has spectators', (s, room) => {
   room.members = [WATCHER, BOB]
   s.server(room.resync()).expect({ role: 'spectator' }).expectMembers(WATCHER, BOB)
-  room.seq += 1
+  s.server(room.patch())
   const carla = { member_id: 'mem_carla', sub: null, connected: true, spectator: true }
   s.server(room.member('joined', carla, { spectator: true })).expectMembers(WATCHER, BOB, carla)
   room.members = [ME, BOB, carla]
@@ -53,7 +53,7 @@ level.add('R49', 'the list of members has spectators', (s, room) => {
 })
 
 level.add('R50', 'this client and another change their roles, in a list without spectators', (s, room) => {
-  room.seq += 1
+  s.server(room.patch())
   s.server(room.member('unseated', ME)).expectMembers(BOB).expect({ role: 'spectator' })
   s.server(room.patch({ ...STATE, n: 2 }))
   s.server(room.member('unseated', BOB)).expectMembers().server(room.member('seated', ME))
@@ -63,19 +63,19 @@ level.add('R50', 'this client and another change their roles, in a list without 
 })
 
 level.add('R50', 'members change their roles in a list with spectators', (s, room) => {
-  room.seq += 1
+  s.server(room.patch())
   s.server(room.member('unseated', ME, { spectator: true })).expectMembers(WATCHER, BOB)
   s.expect({ role: 'spectator' })
-  room.seq += 1
+  s.server(room.patch())
   s.server(room.member('disconnected', BOB)).server(room.member('unseated', BOB, { spectator: true }))
   s.expectMembers(WATCHER, { ...BOB, connected: false, spectator: true })
-  room.seq += 1
+  s.server(room.patch())
   s.server(room.member('seated', ME)).expectMembers(ME, { ...BOB, connected: false, spectator: true })
   s.expect({ role: 'player' }).client(null)
 })
 
 level.add('R50', 'a player that has become a spectator joins again to watch', (s, room) => {
-  room.seq += 1
+  s.server(room.patch())
   s.server(room.member('unseated', ME)).close(4300).open({ url: ADDRESS }).client({ t: 'hello' }).welcome()
   s.client({ t: 'join', request_id: 2, ...JOIN, rejoin: true, watch: true })
 })
@@ -83,7 +83,7 @@ level.add('R50', 'a player that has become a spectator joins again to watch', (s
 level.add('R50', 'a spectator that has become a player joins again to play', (s, room) => {
   room.members = [BOB]
   s.server(room.resync()).expect({ role: 'spectator' })
-  room.seq += 1
+  s.server(room.patch())
   s.server(room.member('seated', ME)).close(4300).open({ url: ADDRESS }).client({ t: 'hello' }).welcome()
   s.client({ t: 'join', request_id: 2, ...JOIN, rejoin: true })
 })

@@ -430,7 +430,8 @@ export class LoadClient {
     if (seen.kind === 'move') member.disturbed(clock.monotonic())
     else if (seen.roomId !== this.#room?.id) return
     else if (seen.kind === 'ack') member.acks.acked(seen.number)
-    else member.update(seen.kind === 'full', seen.epoch, seen.number, clock.monotonic())
+    else if (seen.kind !== 'event')
+      member.update(seen.kind === 'full', seen.epoch, seen.number, clock.monotonic())
   }
 
   #sent(frame: Uint8Array): void {
@@ -475,17 +476,16 @@ const KINDS: Readonly<Record<number, Peeked['kind']>> = {
   [SERVER_OPCODES['state.snapshot']]: 'full',
   [SERVER_OPCODES['state.resync']]: 'full',
   [SERVER_OPCODES.event]: 'event',
-  [SERVER_OPCODES.member]: 'presence',
   [SERVER_OPCODES.ack]: 'ack',
   [SERVER_OPCODES.move]: 'move',
 }
 
 interface Peeked {
   /** `full`: a snapshot or a resync, which contains the whole state. */
-  readonly kind: 'patch' | 'full' | 'event' | 'presence' | 'ack' | 'move'
+  readonly kind: 'patch' | 'full' | 'event' | 'ack' | 'move'
   readonly roomId: string
   readonly epoch: number
-  /** The `ref` of an ack, the `seq` of all others. */
+  /** The `ref` of an ack, the `seq` of a state. */
   readonly number: number
 }
 
@@ -502,6 +502,7 @@ export function peek(frame: Uint8Array, context: StreamContext): Peeked | undefi
   if (kind === undefined) return undefined
   if (kind === 'move') return { kind, roomId: '', epoch: 0, number: 0 }
   const { room: roomId } = context
+  if (kind === 'event') return { kind, roomId, epoch: 0, number: 0 }
   if (kind === 'ack') return { kind, roomId, epoch: 0, number: reader.value() as number }
   const epoch = context.epoch(reader.value() as number)
   return { kind, roomId, epoch, number: reader.value() as number }

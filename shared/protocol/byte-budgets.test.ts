@@ -1,5 +1,6 @@
 import { expect, test } from 'vitest'
 import { diff } from '../sync/testing/diff.ts'
+import { LayerNumbers } from './codec.ts'
 import { MsgpackClientCodec } from './msgpack-client-codec.ts'
 import { MsgpackCodec } from './msgpack-codec.ts'
 
@@ -31,8 +32,24 @@ test('the patch of an arena of 25 in which 12 have moved has 128 bytes', () => {
   const table = 8
   const player = 1 + 4 + 4
   expect(room.patch({ ...AT, seq: 1001 }, diff(arena(1), arena(2)))).toHaveLength(head + table + 12 * player)
-  // An update without a change, for a member who must be able to detect gaps.
-  expect(room.patch({ ...AT, seq: 1002 }, undefined)).toHaveLength(head)
+  // A flush with events only.
+  expect(room.patch({ ...AT, seq: 1002 }, undefined)).toHaveLength(head - 1)
+})
+
+test('a flush that changes a number in the layer of a member has 13 bytes, and 18 for the layer', () => {
+  const codec = new MsgpackCodec()
+  const [room, layer, numbers] = [codec.roomEncoder(true), codec.layerEncoder(), new LayerNumbers()]
+  const hand = (cards: number) => ({ hands: { [PLAYERS[0]!]: { cards } } })
+  const flush = (seq: number) => {
+    const change = layer.patch(0xfedcba98, diff(hand(seq), hand(seq + 1))!)
+    const part = { layer: `member:${PLAYERS[0]}`, change: { 'roomful.v1.msgpack': change } }
+    return [room.patch({ ...AT, seq }, undefined).length, codec.ending([part], numbers).length]
+  }
+  // The first one has the epoch, the keys and the name of the layer.
+  flush(1000)
+  const head = 4 + 3 + 5 + 1
+  const part = 1 + 1 + 5 + 1 + (2 + 2 + 2 + 3)
+  expect(flush(1001)).toEqual([head, 1 + part])
 })
 
 test.each([
@@ -44,11 +61,9 @@ test.each([
   expect(new MsgpackCodec().encode({ t: 'ack', room_id: ROOM, ref })).toHaveLength(bytes)
 })
 
-test('an event for all members has 6 bytes plus its name and its data', () => {
-  const room = new MsgpackCodec().roomEncoder()
-  const { checksum: _, ...at } = AT
-  const event = room.behindPatch({ t: 'event', ...at, seq: 1000, name: 'hit', data: { by: 3 } })
-  expect(event).toHaveLength(1 + 1 + 1 + 3 + (1 + 3) + (1 + 1 + 2 + 1))
+test('an event for all members has 2 bytes plus its name and its data', () => {
+  const event = new MsgpackCodec().encode({ t: 'event', room_id: ROOM, name: 'hit', data: { by: 3 } })
+  expect(event).toHaveLength(2 + (1 + 3) + (1 + 1 + 2 + 1))
 })
 
 test('a move has 32 bytes, and a reliable one 36', () => {

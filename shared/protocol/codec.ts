@@ -1,8 +1,7 @@
 import type { Json } from '../json.ts'
-import { type Delta, DeltaMismatch } from '../sync/delta.ts'
+import { type Change, type Delta, DeltaMismatch } from '../sync/delta.ts'
 import type {
   ClientMessage,
-  FlushMessage,
   MemberInfo,
   PatchAt,
   PlainMessage,
@@ -17,7 +16,8 @@ export type Payload = Uint8Array
 /**
  * Encodes the state stream of one room in one codec. Every member of the room gets the same patch bytes, so the encoder remembers for the
  * room what the codec has announced (MessagePack: interned state keys). Patches must be encoded in the order of their seq, each before any
- * snapshot or resync at its seq. A member gets every patch after its snapshot.
+ * snapshot or resync at its seq. A member gets every patch after its snapshot. In a room with layers, `Codec.ending` completes each frame
+ * for one member.
  */
 export interface RoomEncoder {
   /** The next frame has this state. It may be the same object as before, with changes. */
@@ -31,19 +31,66 @@ export interface RoomEncoder {
    * another owner, and for updates that were not encoded in this codec when they happened.
    */
   replay(at: PatchAt, delta: Delta | undefined): Payload
-  /** An event, or a change of the members. The member gets it right after the patch of its update, or after the `replay` of that patch. */
-  behindPatch(message: FlushMessage): Payload
+}
+
+/** State of a layer, and its checksum. */
+export interface LayerAt {
+  readonly state: Json
+  readonly checksum: number
 }
 
 /**
- * Encodes the stream of one hidden layer of a room in one codec. `patch` and `replay` make its `layer.patch`, with a separate key table.
- * States, deltas and checksums are those of the layer. A member gets every patch after its `layer.state`.
+ * Encodes the changes of one hidden layer of a room in one codec, each once for all members that have the layer. It has a separate key
+ * table. A member gets every `patch` after a `state`.
  */
-export interface LayerEncoder extends Pick<RoomEncoder, 'stateChanged' | 'patch' | 'replay'> {
-  /** `layer.state`. */
-  state(at: StateAt): Payload
-  /** `layer.state` without a state: the member no longer has the layer. */
-  gone(at: Omit<PatchAt, 'checksum'>): Payload
+export interface LayerEncoder {
+  /** The next `patch` leads to this state. */
+  stateChanged(state: Json): void
+  /** The whole layer. */
+  state(at: LayerAt): Payload
+  patch(checksum: number, delta: Delta): Payload
+  /** An independent patch, as in RoomEncoder. */
+  replay(checksum: number, delta: Delta): Payload
+}
+
+/** A layer in a frame of one member. */
+export interface LayerPart {
+  readonly layer: string
+  /** Its change, from a LayerEncoder of each codec. Null: the member no longer has the layer. */
+  readonly change: { readonly [codec in Subprotocol]?: Payload } | null
+}
+
+/**
+ * Numbers that stand for the names of a member's layers in MessagePack, on one connection. They begin anew with each whole state. They are
+ * given per member, because numbers of the room would tell which layers other members have.
+ */
+export class LayerNumbers {
+  readonly #numbers = new Map<string, number>()
+  readonly #free: number[] = []
+
+  /** The next frame is a whole state. */
+  restart(): void {
+    this.#numbers.clear()
+    this.#free.length = 0
+  }
+
+  /** Returns the number of a layer. Undefined: no frame has named it. */
+  of(layer: string): number | undefined {
+    return this.#numbers.get(layer)
+  }
+
+  /** Gives a layer the number with which the next frame names it. */
+  give(layer: string): number {
+    const number = this.#free.pop() ?? this.#numbers.size
+    this.#numbers.set(layer, number)
+    return number
+  }
+
+  /** The member no longer has the layer `layer`, whose number is `number`. */
+  free(layer: string, number: number): void {
+    this.#numbers.delete(layer)
+    this.#free.push(number)
+  }
 }
 
 /** Names of the frames with the complete visible state of a room. */
@@ -93,33 +140,57 @@ export interface Codec {
   decode(payload: Payload): ClientMessage
   /** Returns the frame that names the room of the next frames. Undefined: each frame names its room. */
   address(roomId: string): Payload | undefined
-  /** Returns an encoder for a room. */
-  roomEncoder(): RoomEncoder
+  /** Returns an encoder for a room. `hasLayers`: its frames end with `ending`. */
+  roomEncoder(hasLayers?: boolean): RoomEncoder
   /** Returns an encoder for a hidden layer of a room. */
-  layerEncoder(layer: string): LayerEncoder
+  layerEncoder(): LayerEncoder
+  /** Returns the end of a frame in a room with layers: those of the member that have changed, or in a whole state all of them. */
+  ending(layers: readonly LayerPart[], numbers: LayerNumbers): Payload
 }
 
-/**
- * Keys that the frames of one state stream abbreviate by their index. The table belongs to the copy of the state that these frames have
- * changed.
- */
+/** Keys that frames abbreviate by their index. The table belongs to the copy of the state that these frames have changed. */
 export type KeyTable = string[]
 
+/** What the frames of one seat abbreviate. A whole state begins with new tables. */
+export interface StreamTables {
+  /** Keys of the base. */
+  readonly keys: KeyTable
+  /** Names of layers, by number. */
+  readonly names: string[]
+  /** Keys of each layer, by name. */
+  readonly layers: Map<string, KeyTable>
+}
+
+export const newTables = (): StreamTables => ({ keys: [], names: [], layers: new Map() })
+
+/** Change of one layer. `REMOVE`: the member no longer has the layer. */
+export interface LayerChange {
+  readonly layer: string
+  readonly checksum: number
+  readonly change: Change
+}
+
+/** Content of a patch. */
+export interface PatchBody {
+  /** Undefined: the base has not changed. */
+  readonly delta: Delta | undefined
+  readonly layers: readonly LayerChange[]
+}
+
+/** Content of a whole state. */
+export interface WholeBody {
+  readonly state: Json
+  readonly members: readonly MemberInfo[]
+  readonly layers: readonly LayerChange[]
+}
+
 /**
- * Head of a frame of a state stream. `read` reads the rest with the key table of the copy, and updates that table. It is called only for a
- * frame that is applied. Throws DeltaMismatch for a change that cannot be read with this table.
+ * Head of a frame of a state stream. `read` reads the rest with the tables of the copy, and updates them. It is called only for a frame
+ * that is applied. Throws DeltaMismatch for a change that cannot be read with these tables.
  */
 type StreamFrame<T extends keyof typeof STREAM_MESSAGES, Body> = Readonly<
-  { t: T; read: (keys: KeyTable) => Body } & Omit<PatchAt, 'checksum'>
+  { t: T; read: (tables: StreamTables) => Body } & PatchAt
 >
-type WholeFrame<T extends WholeName> = StreamFrame<
-  T,
-  { readonly state: Json; readonly members: readonly MemberInfo[] }
-> & { readonly checksum: number }
-/** `read` returns undefined if there is no change. */
-type PatchFrame<T extends 'state.patch' | 'layer.patch'> = StreamFrame<T, Delta | undefined> & {
-  readonly checksum: number
-}
 
 /**
  * A decoded message: as `ServerMessage`, but with only the head of state stream frames. `room` is not a message: it names the room of the
@@ -129,15 +200,8 @@ export type DecodedMessage =
   | { t: 'room'; room_id: string }
   | { t: 'unknown' }
   | PlainMessage
-  | WholeFrame<'state.snapshot'>
-  | WholeFrame<'state.resync'>
-  | PatchFrame<'state.patch'>
-  | (PatchFrame<'layer.patch'> & { readonly layer: string })
-  /** `read` returns undefined if the member no longer has the layer. */
-  | (StreamFrame<'layer.state', Json | undefined> & {
-      readonly layer: string
-      readonly checksum?: number | undefined
-    })
+  | StreamFrame<WholeName, WholeBody>
+  | StreamFrame<'state.patch', PatchBody>
 
 /** The client's half of a subprotocol. One per session: it remembers what frames omit, and that remains valid on a resumed connection. */
 export interface ClientCodec {
@@ -151,19 +215,17 @@ export interface ClientCodec {
 type Frame<T extends DecodedMessage['t']> = Extract<DecodedMessage, { t: T }>
 type Head<T extends DecodedMessage['t']> = Omit<Frame<T>, 'read'>
 
-/** A message with its complete content. `delta` undefined: there is no change, or earlier patches are missing. */
+/** A message with its complete content. `unread`: earlier patches are missing. */
 export type ReadMessage =
   | Exclude<DecodedMessage, { read: unknown }>
-  | ((Head<'state.snapshot'> | Head<'state.resync'>) & { state: Json; members: readonly MemberInfo[] })
-  | (Head<'state.patch'> & { delta: Delta | undefined })
-  | (Head<'layer.patch'> & { delta: Delta | undefined })
-  | (Head<'layer.state'> & { state?: Json })
+  | (Head<WholeName> & WholeBody)
+  | (Head<'state.patch'> & PatchBody & { readonly unread?: true })
 
-/** Decodes complete frames, for observers and tests, with the key tables of a client that applies every frame when it arrives. */
+/** Decodes complete frames, for observers and tests, with the tables of a client that applies every frame when it arrives. */
 export class ReadingCodec {
   readonly #codec: ClientCodec
-  /** Key tables by room and layer. */
-  readonly #tables = new Map<string, KeyTable>()
+  /** By room. */
+  readonly #tables = new Map<string, StreamTables>()
 
   constructor(codec: ClientCodec) {
     this.#codec = codec
@@ -175,41 +237,28 @@ export class ReadingCodec {
 
   read(message: DecodedMessage): ReadMessage {
     switch (message.t) {
-      case 'state.patch':
-      case 'layer.patch': {
+      case 'state.patch': {
         const { read: _, ...head } = message
-        return { ...head, delta: this.#delta(message) }
+        return { ...head, ...this.#patch(message) }
       }
       case 'state.snapshot':
       case 'state.resync': {
         const { read, ...head } = message
-        return { ...head, ...read(this.#begin(message)) }
-      }
-      case 'layer.state': {
-        const { read, ...head } = message
-        const state = read(this.#begin(message))
-        return { ...head, ...(state !== undefined && { state }) }
+        const tables = newTables()
+        this.#tables.set(message.room_id, tables)
+        return { ...head, ...read(tables) }
       }
       default:
         return message
     }
   }
 
-  #begin(frame: Frame<'state.snapshot' | 'state.resync' | 'layer.state'>): KeyTable {
-    const table: KeyTable = []
-    this.#tables.set(streamOf(frame), table)
-    return table
-  }
-
-  #delta(patch: Frame<'state.patch' | 'layer.patch'>): Delta | undefined {
+  #patch(patch: Frame<'state.patch'>): PatchBody & { readonly unread?: true } {
     try {
-      return patch.read(this.#tables.get(streamOf(patch)) ?? [])
+      return patch.read(this.#tables.get(patch.room_id) ?? newTables())
     } catch (error) {
-      if (error instanceof DeltaMismatch) return undefined
+      if (error instanceof DeltaMismatch) return { delta: undefined, layers: [], unread: true }
       throw error
     }
   }
 }
-
-const streamOf = (frame: { readonly room_id: string; readonly layer?: string }): string =>
-  `${frame.room_id} ${frame.layer ?? ''}`

@@ -3,13 +3,15 @@ import { type Delta, toOperations } from '../sync/delta.ts'
 import {
   type Codec,
   EncodedState,
+  type LayerAt,
   type LayerEncoder,
+  type LayerPart,
   type Payload,
   type RoomEncoder,
   type WholeName,
 } from './codec.ts'
 import { ProtocolError, UnsafeInteger } from './error-codes.ts'
-import type { ClientMessage, FlushMessage, MemberInfo, PatchAt, ServerMessage, StateAt } from './messages.ts'
+import type { ClientMessage, MemberInfo, PatchAt, ServerMessage, StateAt } from './messages.ts'
 import { parseNamed, unsafeInteger } from './schema.ts'
 
 const encodeJson = (message: ServerMessage): Payload => Buffer.from(JSON.stringify(message))
@@ -48,12 +50,22 @@ export class JsonCodec implements Codec {
     return bytes.includes('"t":"message"') && !bytes.includes('"ref"')
   }
 
-  roomEncoder(): RoomEncoder {
-    return new JsonRoomEncoder()
+  roomEncoder(hasLayers = false): RoomEncoder {
+    return new JsonRoomEncoder(hasLayers)
   }
 
-  layerEncoder(layer: string): LayerEncoder {
-    return new JsonRoomEncoder(layer)
+  layerEncoder(): LayerEncoder {
+    return new JsonLayerEncoder()
+  }
+
+  ending(layers: readonly LayerPart[]): Payload {
+    if (layers.length === 0) return END
+    const parts: Uint8Array[] = []
+    for (const { layer, change } of layers) {
+      parts.push(Buffer.from(`${parts.length === 0 ? ',"layers":{' : ','}${JSON.stringify(layer)}:`))
+      parts.push(change ? change[this.subprotocol]! : NULL)
+    }
+    return Buffer.concat([...parts, END, END])
   }
 
   #text(payload: Payload): string {
@@ -76,29 +88,24 @@ function parseText(text: string, bytes: number): Json {
   }
 }
 
-/** The state stream of a room, or of one of its layers, as JSON. Every frame is independent. */
-class JsonRoomEncoder implements RoomEncoder, LayerEncoder {
+/** The state stream of a room as JSON. Every frame is independent. */
+class JsonRoomEncoder implements RoomEncoder {
   readonly #state = new EncodedState()
-  readonly #layer: string | undefined
+  readonly #hasLayers: boolean
 
-  constructor(layer?: string) {
-    this.#layer = layer
+  /** `hasLayers`: the frames lack the layers and the last brace. */
+  constructor(hasLayers: boolean) {
+    this.#hasLayers = hasLayers
   }
 
   stateChanged(): void {
     this.#state.forget()
   }
 
-  state({ state, ...at }: StateAt): Payload {
-    return this.#withState({ t: 'layer.state', ...pick(at), layer: this.#layer! }, state)
-  }
-
-  gone({ room_id, epoch, seq }: Omit<PatchAt, 'checksum'>): Payload {
-    return encodeJson({ t: 'layer.state', room_id, epoch, seq, layer: this.#layer! })
-  }
-
   whole(t: WholeName, { state, ...at }: StateAt, members: readonly MemberInfo[]): Payload {
-    return this.#withState({ t, ...pick(at), members: [...members] }, state)
+    const head = open({ t, ...pick(at), members: [...members] })
+    const json = this.#state.of(state, toJson)
+    return Buffer.concat([head, STATE, json, ...(this.#hasLayers ? [] : [END])])
   }
 
   patch(at: PatchAt, delta: Delta | undefined): Payload {
@@ -106,31 +113,33 @@ class JsonRoomEncoder implements RoomEncoder, LayerEncoder {
   }
 
   replay(at: PatchAt, delta: Delta | undefined): Payload {
-    const ops = delta ? toOperations(delta) : []
-    const layer = this.#layer
-    return encodeJson(
-      layer === undefined
-        ? { t: 'state.patch', ...pick(at), ops }
-        : { t: 'layer.patch', ...pick(at), layer, ops },
-    )
-  }
-
-  behindPatch(message: FlushMessage): Payload {
-    return encodeJson(message)
-  }
-
-  /** Appends `state` as the last field of a message. */
-  #withState(message: WithoutState<WholeName | 'layer.state'>, state: Json): Payload {
-    const json = this.#state.of(state, toJson)
-    return Buffer.concat([Buffer.from(`${JSON.stringify(message).slice(0, -1)},"state":`), json, END])
+    const message = { t: 'state.patch', ...pick(at), ops: delta ? toOperations(delta) : [] }
+    return this.#hasLayers ? open(message) : toJson(message as unknown as Json)
   }
 }
 
-type WithoutState<T extends ServerMessage['t']> = T extends unknown
-  ? Omit<Extract<ServerMessage, { t: T }>, 'state'>
-  : never
+/** The changes of a layer as JSON. */
+class JsonLayerEncoder implements LayerEncoder {
+  stateChanged(): void {}
+
+  state({ state, checksum }: LayerAt): Payload {
+    return toJson({ state, checksum })
+  }
+
+  patch(checksum: number, delta: Delta): Payload {
+    return this.replay(checksum, delta)
+  }
+
+  replay(checksum: number, delta: Delta): Payload {
+    return toJson({ ops: toOperations(delta), checksum })
+  }
+}
 
 const toJson = (value: Json): Uint8Array => Buffer.from(JSON.stringify(value))
+/** Returns an object as JSON without the last brace, so that further fields can follow. */
+const open = (message: object): Uint8Array => Buffer.from(JSON.stringify(message).slice(0, -1))
+const STATE = Buffer.from(',"state":')
+const NULL = Buffer.from('null')
 const END = Buffer.from('}')
 
 const pick = ({ room_id: roomId, epoch, seq, checksum }: PatchAt): PatchAt => ({

@@ -103,12 +103,13 @@ const LISTED_ROOM = {
   spectators: optional(COUNT),
 }
 
-/** Position of a room after one flush. */
-const IN_ROOM = { room_id: ADDRESS, epoch: COUNT, seq: COUNT }
 /** First fields of all frames of the state stream. In MessagePack, announced keys follow them (R40 of docs/protocol.md). */
-export const STREAM_HEAD = { ...IN_ROOM, checksum: COUNT }
-/** First fields of the frames of a hidden layer. */
-export const LAYER_HEAD = { ...STREAM_HEAD, layer: text() }
+export const STREAM_HEAD = { room_id: ADDRESS, epoch: COUNT, seq: COUNT, checksum: COUNT }
+
+/** Change of one layer in JSON: its whole state, its changes, or null if the member no longer has it. */
+export type LayerJson = ({ state: Json } | { ops: Operation[] }) & { checksum: number }
+/** Layers of the member, by name. Absent: none has changed, or the room has no layers. */
+const LAYERS = optional(typed<Readonly<Record<string, LayerJson | null>>>(VALUE))
 
 /**
  * Messages of clients. The position of a field is its position in MessagePack, and its type and its check follow from its description. New
@@ -202,13 +203,14 @@ export const SERVER_MESSAGES = {
   joined: message(17, { request_id: REF, room_id: text(), member_id: text(), code: optional(text()) }),
   /** The server needs a fresh token. */
   token: message(18, { within_seconds: COUNT }),
-  event: message(22, { ...IN_ROOM, name: text(), data: VALUE }),
+  /** An event of the flush whose state frame came last. */
+  event: message(22, { room_id: ADDRESS, name: text(), data: VALUE }),
   /**
    * A change of the members. If a member left: `reason`. `seated`: a spectator has become a player. `unseated`: a player has become a
    * spectator; with `spectator` it stays in the list of members.
    */
   member: message(23, {
-    ...IN_ROOM,
+    room_id: ADDRESS,
     ...MEMBER,
     status: choice(MEMBER_STATUSES),
     reason: optional(choice(DEPARTURE_REASONS)),
@@ -250,19 +252,13 @@ export const SERVER_MESSAGES = {
 } satisfies Table
 
 /** Complete visible state of a room at one seq: its state and all members. It replaces the client's copy. */
-const WHOLE = { ...STREAM_HEAD, state: VALUE, members: list(record(MEMBER_INFO)) }
+const WHOLE = { ...STREAM_HEAD, state: VALUE, members: list(record(MEMBER_INFO)), layers: LAYERS }
 
-/** State stream of a room and of its hidden layers. `RoomEncoder` and `LayerEncoder` write it. */
+/** State stream of a room. `RoomEncoder` writes what all members share, and `LayerEncoder` the parts for the members of one layer. */
 export const STREAM_MESSAGES = {
   'state.snapshot': message(19, WHOLE),
   'state.resync': message(20, WHOLE),
-  'state.patch': message(21, { ...STREAM_HEAD, ops: typed<Operation[]>(VALUE) }),
-  /**
-   * `state`: an object with the layer's values at their paths from the root of the room's state. Without state and checksum: the member no
-   * longer has the layer.
-   */
-  'layer.state': message(30, { ...IN_ROOM, checksum: orNil(COUNT), layer: text(), state: optional(VALUE) }),
-  'layer.patch': message(31, { ...LAYER_HEAD, ops: typed<Operation[]>(VALUE) }),
+  'state.patch': message(21, { ...STREAM_HEAD, ops: typed<Operation[]>(VALUE), layers: LAYERS }),
 } satisfies Table
 
 type MessageOf<T extends Table> = {
@@ -285,8 +281,6 @@ export type AddressedMessage = Extract<
   PlainMessage,
   { t: 'event' | 'member' | 'ack' | 'reply' | 'spectators' }
 >
-/** A message of one flush. */
-export type FlushMessage = Extract<AddressedMessage, { t: 'event' | 'member' }>
 
 /** Messages of clients. */
 export type ClientMessage = MessageOf<typeof CLIENT_MESSAGES>

@@ -9,9 +9,18 @@ import {
   Replace,
   type Splice,
 } from '../sync/delta.ts'
-import type { ClientCodec, DecodedMessage, KeyTable, Payload } from './codec.ts'
+import type {
+  ClientCodec,
+  DecodedMessage,
+  KeyTable,
+  LayerChange,
+  PatchBody,
+  Payload,
+  StreamTables,
+  WholeBody,
+} from './codec.ts'
 import { ProtocolError } from './error-codes.ts'
-import { elementsOf, type Fields, messageReaders, messageWriters, readField, type Table } from './fields.ts'
+import { elementsOf, messageReaders, messageWriters, readField } from './fields.ts'
 import {
   type AddressedMessage,
   CLIENT_MESSAGES,
@@ -21,19 +30,21 @@ import {
   ROOM_OPCODE,
   SERVER_MESSAGES,
   SHORT_EPOCHS,
+  STREAM_HEAD,
   STREAM_MESSAGES,
 } from './messages.ts'
 import { isArray, isMap, MsgpackReader, MsgpackWriter, NIL } from './msgpack.ts'
 
 const WRITERS = messageWriters(CLIENT_MESSAGES)
 /** Of state stream frames, only the head is read now, and the rest when the frame is applied. */
-const STREAM_HEADS: Table = Object.fromEntries(
-  Object.entries(STREAM_MESSAGES).map(([t, { opcode, fields }]) => {
-    const { state: _, members: __, ops: ___, ...head } = fields as Fields
-    return [t, { opcode, fields: head }]
-  }),
-)
-const READERS = messageReaders({ ...SERVER_MESSAGES, ...STREAM_HEADS })
+const READERS = messageReaders({
+  ...SERVER_MESSAGES,
+  ...Object.fromEntries(
+    Object.entries(STREAM_MESSAGES).map(([t, { opcode }]) => [t, { opcode, fields: STREAM_HEAD }]),
+  ),
+})
+/** Number of elements of the head. */
+const HEAD = elementsOf(STREAM_HEAD).length
 const MEMBERS = STREAM_MESSAGES['state.resync'].fields.members
 
 type Announced = [from: number, ...keys: string[]]
@@ -119,14 +130,13 @@ export class MsgpackClientCodec implements ClientCodec {
     if (!known && typeof opcode === 'number') return { t: 'unknown' }
     if (!known) throw new ProtocolError('a frame has no known opcode')
     const { t, read } = known
-    const head = STREAM_HEADS[t]
-    if (head) {
-      const elements = elementsOf(head.fields).length
-      const frame = read(reader, elements, t) as Addressed & { t: StreamName; read: ReadBody }
+    if (t in STREAM_MESSAGES) {
+      const frame = read(reader, HEAD, t) as Addressed & { read: (tables: StreamTables) => unknown }
       this.#address(frame)
-      const rest = length - elements
-      frame.read = (keys) => BODIES[frame.t](reader, keys, rest)
-      return frame as DecodedMessage
+      frame.epoch = this.#context.epoch(frame.epoch!)
+      const rest = length - HEAD
+      frame.read = (tables) => (t === 'state.patch' ? patch : whole)(reader, tables, rest)
+      return frame as unknown as DecodedMessage
     }
     const message = read(reader, length, t) as PlainMessage
     if (message.t === 'joined') this.#context.forget(message.room_id)
@@ -134,10 +144,9 @@ export class MsgpackClientCodec implements ClientCodec {
     return message
   }
 
-  /** Adds the values that the frame omits. */
+  /** Adds the room, which the frame omits. */
   #address(message: Addressed): void {
     message.room_id = this.#context.room
-    if (message.epoch !== undefined) message.epoch = this.#context.epoch(message.epoch)
   }
 }
 
@@ -156,48 +165,61 @@ const ADDRESSED: ReadonlySet<string> = new Set<AddressedMessage['t']>([
 
 const isAddressed = (message: PlainMessage): message is AddressedMessage => ADDRESSED.has(message.t)
 
-type StreamName = keyof typeof STREAM_MESSAGES
-type ReadBody = (keys: KeyTable) => unknown
-
-/** Returns a reader of the `rest` elements after the head of a frame. */
-type Body = (reader: MsgpackReader, keys: KeyTable, rest: number) => unknown
-
 const unreadable = (error: unknown): ProtocolError =>
   error instanceof ProtocolError ? error : new ProtocolError('a frame lacks a field')
 
-const whole: Body = (reader, keys) => {
+/** Reads the `rest` elements of a whole state after its head. */
+function whole(reader: MsgpackReader, tables: StreamTables, rest: number): WholeBody {
   try {
-    announce(reader, keys)
-    const body = reader.withKeys(keys)
-    return { state: body.value(), members: readField(MEMBERS, body) as MemberInfo[] }
+    announce(reader, tables.keys)
+    const body = reader.withKeys(tables.keys)
+    return {
+      state: body.value(),
+      members: readField(MEMBERS, body) as MemberInfo[],
+      layers: readLayers(body, tables, rest > 3),
+    }
   } catch (error) {
     throw unreadable(error)
   }
 }
 
-const patch: Body = (reader, keys, rest) => {
+function patch(reader: MsgpackReader, tables: StreamTables, rest: number): PatchBody {
   try {
-    announce(reader, keys)
-    return rest > 1 ? readDelta(reader.withKeys(keys)) : undefined
+    if (rest > 0) announce(reader, tables.keys)
+    const body = reader.withKeys(tables.keys)
+    return {
+      delta: rest > 1 && !body.nil() ? readDelta(body) : undefined,
+      layers: readLayers(body, tables, rest > 2),
+    }
   } catch (error) {
     throw new DeltaMismatch('the change cannot be read', { cause: error })
   }
 }
 
-const BODIES: { readonly [T in StreamName]: Body } = {
-  'state.snapshot': whole,
-  'state.resync': whole,
-  'state.patch': patch,
-  'layer.state'(reader, keys, rest) {
-    if (rest <= 0) return undefined
-    try {
-      announce(reader, keys)
-      return reader.withKeys(keys).value()
-    } catch (error) {
-      throw unreadable(error)
+/** `[[number, name?, checksum, keys, change], …]`, or nil. Without a checksum, the member no longer has the layer. */
+function readLayers(from: MsgpackReader, { names, layers }: StreamTables, present: boolean): LayerChange[] {
+  const changes: LayerChange[] = []
+  if (!present || from.nil()) return changes
+  let reader = from
+  for (let left = reader.array(); left > 0; left--) {
+    const length = reader.array()
+    const number = reader.value() as number
+    if (length === 2 || length === 5) names[number] = reader.value() as string
+    const layer = names[number]
+    if (layer === undefined) throw new ProtocolError(`layer ${number} has no name`)
+    if (length < 3) {
+      layers.delete(layer)
+      changes.push({ layer, checksum: 0, change: REMOVE })
+      continue
     }
-  },
-  'layer.patch': patch,
+    const checksum = reader.value() as number
+    const keys = layers.get(layer) ?? []
+    layers.set(layer, keys)
+    announce(reader, keys)
+    reader = reader.withKeys(keys)
+    changes.push({ layer, checksum, change: readDelta(reader) })
+  }
+  return changes
 }
 
 /** `[from, …keys]`: the new keys of the table from the index `from` on. */

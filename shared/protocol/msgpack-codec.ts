@@ -4,7 +4,10 @@ import { type ArrayDelta, type Change, type Delta, ObjectDelta, REMOVE, Replace 
 import {
   type Codec,
   EncodedState,
+  type LayerAt,
   type LayerEncoder,
+  type LayerNumbers,
+  type LayerPart,
   type Payload,
   type RoomEncoder,
   type WholeName,
@@ -14,7 +17,6 @@ import { messageWriters, writeField } from './fields.ts'
 import {
   CLIENT_OPCODES,
   type ClientMessage,
-  type FlushMessage,
   MAX,
   type MemberInfo,
   type PatchAt,
@@ -34,6 +36,7 @@ import {
   KnownStrings,
   MsgpackReader,
   MsgpackWriter,
+  NIL,
   type Reading,
 } from './msgpack.ts'
 import { isCount, isRef, parsePositional, unsafeInteger } from './schema.ts'
@@ -133,12 +136,28 @@ export class MsgpackCodec implements Codec {
     return to.take()
   }
 
-  roomEncoder(): RoomEncoder {
-    return new MsgpackRoomEncoder(this, this.#writer)
+  roomEncoder(hasLayers = false): RoomEncoder {
+    return new MsgpackRoomEncoder(this.#writer, hasLayers)
   }
 
-  layerEncoder(layer: string): LayerEncoder {
-    return new MsgpackRoomEncoder(this, this.#writer, layer)
+  layerEncoder(): LayerEncoder {
+    return new MsgpackLayerEncoder(this.#writer)
+  }
+
+  ending(layers: readonly LayerPart[], numbers: LayerNumbers): Payload {
+    if (layers.length === 0) return NO_LAYERS
+    const to = this.#writer.begin()
+    to.array(layers.length)
+    for (const { layer, change } of layers) {
+      const known = numbers.of(layer)
+      const number = known ?? numbers.give(layer)
+      to.array((known === undefined ? 2 : 1) + (change ? 3 : 0))
+      to.number(number)
+      if (known === undefined) to.string(layer)
+      if (change) to.raw(change[this.subprotocol]!)
+      else numbers.free(layer, number)
+    }
+    return to.take()
   }
 }
 
@@ -151,14 +170,15 @@ const LOOKED_THROUGH_FROM = 1024
 /** Longer keys (in UTF-16 code units) are not interned. */
 const MAX_INTERNED_LENGTH = 64
 
+/** The element `layers` of a frame without changed layers. */
+const NO_LAYERS = Uint8Array.of(NIL)
+
 /**
- * The state stream of one room, or of one of its layers, as MessagePack. Keys of the state are interned: the first patch that changes a key
- * announces it, and an integer replaces it from then on. The table restarts when the state has less than half of its keys, because a
- * complete state carries all of them. A full table restarts when as many new keys did not fit as it holds. So rooms with changing keys send
- * at most twice the keys.
+ * Interned keys of one state: the first patch that changes a key announces it, and an integer replaces it from then on. The table restarts
+ * when the state has less than half of its keys, because a complete state carries all of them. A full table restarts when as many new keys
+ * did not fit as it holds. So rooms with changing keys send at most twice the keys.
  */
-class MsgpackRoomEncoder implements RoomEncoder, LayerEncoder {
-  readonly #codec: MsgpackCodec
+class InternedKeys {
   readonly #writer: MsgpackWriter
   readonly #encoded = new EncodedState()
   readonly #keys: string[] = []
@@ -168,18 +188,9 @@ class MsgpackRoomEncoder implements RoomEncoder, LayerEncoder {
   /** True if the state had less than half of the table's keys at the last search. */
   #stale = false
   #state: Json | undefined
-  /** Epoch of the last patch. Members who get the next patch know it, from that patch or from a later complete state. */
-  #epoch: number | undefined
 
-  readonly #layer: string | undefined
-  readonly #patchOpcode: number
-
-  /** `writer` is only used during a call, so encoders can share it. */
-  constructor(codec: MsgpackCodec, writer: MsgpackWriter, layer?: string) {
-    this.#codec = codec
+  constructor(writer: MsgpackWriter) {
     this.#writer = writer
-    this.#layer = layer
-    this.#patchOpcode = SERVER_OPCODES[layer === undefined ? 'state.patch' : 'layer.patch']
   }
 
   stateChanged(state: Json): void {
@@ -187,73 +198,46 @@ class MsgpackRoomEncoder implements RoomEncoder, LayerEncoder {
     this.#encoded.forget()
   }
 
-  state(at: StateAt): Payload {
-    const state = this.#encoded.of(at.state, this.#encode)
-    this.#at(SERVER_OPCODES['layer.state'], 6, at)
-    this.#announce(0)
-    return concat(this.#writer.take(), state)
+  /** Returns the encoded state. */
+  state(state: Json): Uint8Array {
+    return this.#encoded.of(state, this.#encode)
   }
 
-  gone(at: Omit<PatchAt, 'checksum'>): Payload {
-    this.#at(SERVER_OPCODES['layer.state'], 4, { ...at, checksum: null })
-    return this.#writer.take()
-  }
-
-  whole(t: WholeName, at: StateAt, members: readonly MemberInfo[]): Payload {
-    const state = this.#encoded.of(at.state, this.#encode)
-    this.#at(SERVER_OPCODES[t], 7, at)
-    this.#announce(0)
-    const before = this.#writer.take()
-    writeField(MEMBERS, this.#writer.begin(), members)
-    return concat(before, state, this.#writer.take())
-  }
-
-  patch(at: PatchAt, delta: Delta | undefined): Payload {
+  /** Number of keys before the next patch. */
+  begin(): number {
     if (this.#missed >= MAX_INTERNED || this.#stale) this.#forget()
-    const known = this.#keys.length
-    const change = this.#internedChange(delta)
-    const epoch = at.epoch === this.#epoch ? at.epoch % SHORT_EPOCHS : at.epoch
-    this.#epoch = at.epoch
-    this.#at(this.#patchOpcode, delta ? 6 : 5, at, epoch)
-    if (this.#keys.length === known) this.#writer.nil()
-    else this.#announce(known)
-    const patch = concat(this.#writer.take(), change)
-    if (this.#keys.length >= this.#lookThroughAt && this.#state !== undefined) {
-      this.#lookThroughAt = 2 * this.#keys.length
-      this.#encoded.of(this.#state, this.#encode)
+    return this.#keys.length
+  }
+
+  /** Writes a change, and interns its keys. Returns true if the table has more than `known` keys now. */
+  change(delta: Delta, known: number): boolean {
+    try {
+      writeChange(this.#writer, delta, this.#intern)
+    } catch (error) {
+      // No client will receive the keys that were interned here.
+      this.#forget()
+      throw error
     }
-    return patch
+    return this.#keys.length > known
   }
 
-  replay(at: PatchAt, delta: Delta | undefined): Payload {
-    this.#at(this.#patchOpcode, delta ? 6 : 5, at)
-    this.#writer.nil()
-    if (delta) this.#change(delta)
-    return this.#writer.take()
+  /** Writes a change again, whose keys are interned. */
+  again(delta: Delta): void {
+    writeChange(this.#writer, delta, (key) => this.#index.get(key))
   }
 
-  behindPatch(message: FlushMessage): Payload {
-    return this.#codec.encode({ ...message, epoch: message.epoch % SHORT_EPOCHS })
+  /** `[from, …keys]`: the keys of the table from the index `from` on. */
+  announce(from: number): void {
+    this.#writer.array(1 + this.#keys.length - from)
+    this.#writer.number(from)
+    for (let i = from; i < this.#keys.length; i++) this.#writer.string(this.#keys[i]!)
   }
 
-  /** First elements of all frames of the state stream: `STREAM_HEAD`, or `LAYER_HEAD`. `length`: without a layer. */
-  #at(
-    opcode: number,
-    length: number,
-    {
-      epoch,
-      seq,
-      checksum,
-    }: { readonly epoch: number; readonly seq: number; readonly checksum: number | null },
-    written = epoch,
-  ): void {
-    const to = this.#writer.begin()
-    to.array(this.#layer === undefined ? length : length + 1)
-    to.number(opcode)
-    to.number(written)
-    to.number(seq)
-    to.value(checksum)
-    if (this.#layer !== undefined) to.string(this.#layer)
+  /** A patch is written. */
+  lookThrough(): void {
+    if (this.#keys.length < this.#lookThroughAt || this.#state === undefined) return
+    this.#lookThroughAt = 2 * this.#keys.length
+    this.state(this.#state)
   }
 
   readonly #encode = (state: Json): Uint8Array => {
@@ -268,82 +252,6 @@ class MsgpackRoomEncoder implements RoomEncoder, LayerEncoder {
       this.#stale = alive < used.length / 2
     }
     return this.#writer.take()
-  }
-
-  /** The change follows the announced keys in the frame, but it determines them, so it is written first. */
-  #internedChange(delta: Delta | undefined): Uint8Array {
-    this.#writer.begin()
-    try {
-      if (delta) this.#change(delta, this.#intern)
-    } catch (error) {
-      // No client will receive the keys that were interned here.
-      this.#forget()
-      throw error
-    }
-    return this.#writer.take()
-  }
-
-  /** `[from, …keys]`: the new keys of the table from the index `from` on. */
-  #announce(from: number): void {
-    this.#writer.array(1 + this.#keys.length - from)
-    this.#writer.number(from)
-    for (let i = from; i < this.#keys.length; i++) this.#writer.string(this.#keys[i]!)
-  }
-
-  #change(change: Change, keys?: KeyIndex): void {
-    const to = this.#writer
-    if (change === REMOVE) to.nil()
-    else if (change instanceof Replace) {
-      // Arrays and null must be wrapped, because they would read as a deeper change or a removal.
-      if (typeof change.value === 'object') to.array(1)
-      to.value(change.value, keys)
-    } else if (change instanceof ObjectDelta) this.#changes(change, this.#writeKey, keys)
-    else this.#arrayChange(change, keys)
-  }
-
-  readonly #writeKey = (key: string, keys?: KeyIndex): void => this.#writer.key(key, keys)
-  readonly #writeIndex = (index: number): void => this.#writer.number(index)
-
-  /** Writes changes by key. Changes with equal keys are written as a table, so that these keys are written once. */
-  #changes<K>(
-    { keys: changed, changes }: Changes<K>,
-    writeKey: (key: K, keys?: KeyIndex) => void,
-    keys?: KeyIndex,
-  ): void {
-    const to = this.#writer
-    const { columns, rows } = tableOf(changes)
-    const others = changes.length - rows
-    if (rows > 0) {
-      to.array(1 + rows * (1 + columns.length) + (others > 0 ? 1 : 0))
-      to.array(columns.length)
-      for (const column of columns) to.key(column, keys)
-      for (let i = 0; i < changes.length; i++) {
-        const change = changes[i]!
-        if (!isRow(change, columns)) continue
-        writeKey(changed[i]!, keys)
-        for (let j = 0; j < columns.length; j++) this.#change(ofColumn(change, columns[j]!, j), keys)
-      }
-      if (others === 0) return
-    }
-    to.map(others)
-    for (let i = 0; i < changes.length; i++) {
-      const change = changes[i]!
-      if (rows > 0 && isRow(change, columns)) continue
-      writeKey(changed[i]!, keys)
-      this.#change(change, keys)
-    }
-  }
-
-  #arrayChange(delta: ArrayDelta, keys?: KeyIndex): void {
-    const to = this.#writer
-    to.array(2)
-    this.#changes(delta, this.#writeIndex, keys)
-    to.array(delta.splices.length * 3)
-    for (const { at, remove, insert } of delta.splices) {
-      to.number(at)
-      to.number(remove)
-      to.value(insert, keys)
-    }
   }
 
   readonly #intern: KeyIndex = (key) => {
@@ -365,6 +273,192 @@ class MsgpackRoomEncoder implements RoomEncoder, LayerEncoder {
     this.#lookThroughAt = LOOKED_THROUGH_FROM
     this.#stale = false
     this.#encoded.forget()
+  }
+}
+
+/** The state stream of one room as MessagePack. */
+class MsgpackRoomEncoder implements RoomEncoder {
+  readonly #writer: MsgpackWriter
+  readonly #keys: InternedKeys
+  /** Number of elements that `ending` adds. */
+  readonly #ending: number
+  /** Epoch of the last patch. Members who get the next patch know it, from that patch or from a later complete state. */
+  #epoch: number | undefined
+
+  /** `writer` is only used during a call, so encoders can share it. */
+  constructor(writer: MsgpackWriter, hasLayers: boolean) {
+    this.#writer = writer
+    this.#keys = new InternedKeys(writer)
+    this.#ending = hasLayers ? 1 : 0
+  }
+
+  stateChanged(state: Json): void {
+    this.#keys.stateChanged(state)
+  }
+
+  whole(t: WholeName, at: StateAt, members: readonly MemberInfo[]): Payload {
+    const state = this.#keys.state(at.state)
+    const to = this.#head(SERVER_OPCODES[t], 7 + this.#ending, at)
+    this.#keys.announce(0)
+    to.raw(state)
+    writeField(MEMBERS, to, members)
+    return to.take()
+  }
+
+  patch(at: PatchAt, delta: Delta | undefined): Payload {
+    const keys = this.#keys
+    const known = keys.begin()
+    const epoch = at.epoch === this.#epoch ? at.epoch % SHORT_EPOCHS : at.epoch
+    this.#epoch = at.epoch
+    const to = this.#patch(at, epoch, delta)
+    // Announced keys precede the change that needs them. Most patches announce none.
+    if (delta && keys.change(delta, known)) {
+      this.#head(SERVER_OPCODES['state.patch'], 6 + this.#ending, at, epoch)
+      keys.announce(known)
+      keys.again(delta)
+    }
+    const patch = to.take()
+    keys.lookThrough()
+    return patch
+  }
+
+  replay(at: PatchAt, delta: Delta | undefined): Payload {
+    const to = this.#patch(at, at.epoch, delta)
+    if (delta) writeChange(to, delta)
+    return to.take()
+  }
+
+  /** Writes a patch up to its change. */
+  #patch(at: PatchAt, epoch: number, delta: Delta | undefined): MsgpackWriter {
+    const opcode = SERVER_OPCODES['state.patch']
+    if (delta) {
+      const to = this.#head(opcode, 6 + this.#ending, at, epoch)
+      to.nil()
+      return to
+    }
+    if (this.#ending === 0) return this.#head(opcode, 4, at, epoch)
+    const to = this.#head(opcode, 7, at, epoch)
+    to.nil()
+    to.nil()
+    return to
+  }
+
+  /** First elements of all frames of the state stream: `STREAM_HEAD`. */
+  #head(opcode: number, length: number, { epoch, seq, checksum }: PatchAt, written = epoch): MsgpackWriter {
+    const to = this.#writer.begin()
+    to.array(length)
+    to.number(opcode)
+    to.number(written)
+    to.number(seq)
+    to.number(checksum)
+    return to
+  }
+}
+
+/** The changes of one layer as MessagePack: `checksum`, `keys` and `change`. A whole state is a change, too: `[state]`. */
+class MsgpackLayerEncoder implements LayerEncoder {
+  readonly #writer: MsgpackWriter
+  readonly #keys: InternedKeys
+
+  constructor(writer: MsgpackWriter) {
+    this.#writer = writer
+    this.#keys = new InternedKeys(writer)
+  }
+
+  stateChanged(state: Json): void {
+    this.#keys.stateChanged(state)
+  }
+
+  state({ state, checksum }: LayerAt): Payload {
+    const bytes = this.#keys.state(state)
+    const to = this.#head(checksum)
+    this.#keys.announce(0)
+    to.array(1)
+    to.raw(bytes)
+    return to.take()
+  }
+
+  patch(checksum: number, delta: Delta): Payload {
+    const keys = this.#keys
+    const known = keys.begin()
+    const to = this.#head(checksum)
+    to.nil()
+    if (keys.change(delta, known)) {
+      this.#head(checksum)
+      keys.announce(known)
+      keys.again(delta)
+    }
+    const patch = to.take()
+    keys.lookThrough()
+    return patch
+  }
+
+  replay(checksum: number, delta: Delta): Payload {
+    const to = this.#head(checksum)
+    to.nil()
+    writeChange(to, delta)
+    return to.take()
+  }
+
+  #head(checksum: number): MsgpackWriter {
+    const to = this.#writer.begin()
+    to.number(checksum)
+    return to
+  }
+}
+
+function writeChange(to: MsgpackWriter, change: Change, keys?: KeyIndex): void {
+  if (change === REMOVE) to.nil()
+  else if (change instanceof Replace) {
+    // Arrays and null must be wrapped, because they would read as a deeper change or a removal.
+    if (typeof change.value === 'object') to.array(1)
+    to.value(change.value, keys)
+  } else if (change instanceof ObjectDelta) writeChanges(to, change, writeKey, keys)
+  else writeArrayChange(to, change, keys)
+}
+
+type WriteKey<K> = (to: MsgpackWriter, key: K, keys?: KeyIndex) => void
+const writeKey: WriteKey<string> = (to, key, keys) => to.key(key, keys)
+const writeIndex: WriteKey<number> = (to, index) => to.number(index)
+
+/** Writes changes by key. Changes with equal keys are written as a table, so that these keys are written once. */
+function writeChanges<K>(
+  to: MsgpackWriter,
+  { keys: changed, changes }: Changes<K>,
+  write: WriteKey<K>,
+  keys?: KeyIndex,
+): void {
+  const { columns, rows } = tableOf(changes)
+  const others = changes.length - rows
+  if (rows > 0) {
+    to.array(1 + rows * (1 + columns.length) + (others > 0 ? 1 : 0))
+    to.array(columns.length)
+    for (const column of columns) to.key(column, keys)
+    for (let i = 0; i < changes.length; i++) {
+      const change = changes[i]!
+      if (!isRow(change, columns)) continue
+      write(to, changed[i]!, keys)
+      for (let j = 0; j < columns.length; j++) writeChange(to, ofColumn(change, columns[j]!, j), keys)
+    }
+    if (others === 0) return
+  }
+  to.map(others)
+  for (let i = 0; i < changes.length; i++) {
+    const change = changes[i]!
+    if (rows > 0 && isRow(change, columns)) continue
+    write(to, changed[i]!, keys)
+    writeChange(to, change, keys)
+  }
+}
+
+function writeArrayChange(to: MsgpackWriter, delta: ArrayDelta, keys?: KeyIndex): void {
+  to.array(2)
+  writeChanges(to, delta, writeIndex, keys)
+  to.array(delta.splices.length * 3)
+  for (const { at, remove, insert } of delta.splices) {
+    to.number(at)
+    to.number(remove)
+    to.value(insert, keys)
   }
 }
 

@@ -1,9 +1,18 @@
 import { describe, expect, test } from 'vitest'
 import type { Json } from '../json.ts'
 import { Checksum } from '../sync/checksum.ts'
-import { apply, DeltaMismatch } from '../sync/delta.ts'
+import { apply, DeltaMismatch, REMOVE } from '../sync/delta.ts'
 import { diff } from '../sync/testing/diff.ts'
-import { type ClientCodec, type Codec, type LayerEncoder, ReadingCodec, type RoomEncoder } from './codec.ts'
+import {
+  type ClientCodec,
+  type Codec,
+  type LayerEncoder,
+  LayerNumbers,
+  type LayerPart,
+  newTables,
+  ReadingCodec,
+  type RoomEncoder,
+} from './codec.ts'
 import { JsonCodec } from './json-codec.ts'
 import {
   CLIENT_MESSAGES,
@@ -54,32 +63,54 @@ describe('messages', () => {
   })
 })
 
-describe('the stream of one room', () => {
-  test('the encoders write its frames', () => {
-    for (const [codec, written] of [
-      [new JsonCodec(), (step) => step.json],
-      [new MsgpackCodec(), (step) => step.msgpack],
-    ] as [Codec, (step: Vectors['stream'][number]) => unknown][]) {
-      const encoders = new Map<string, RoomEncoder | LayerEncoder>()
-      const states = new Map<string | undefined, Json>()
-      for (const step of vectors.stream) {
-        const { layer } = step
-        const name = `${step.encoder} ${layer}`
-        const fresh = () => (layer === undefined ? codec.roomEncoder() : codec.layerEncoder(layer))
-        const encoder = encoders.get(name) ?? fresh()
-        encoders.set(name, encoder)
-        const at = { ...(step.json as StateAt), state: step.state }
-        const delta = diff(states.get(layer) ?? null, step.state)
-        const { kind } = step
-        let frame: Uint8Array
-        if (kind === 'patch' || kind === 'replay') frame = encoder[kind](at, delta)
-        else if (kind === 'state' || kind === 'gone') frame = (encoder as LayerEncoder)[kind](at)
-        else frame = (encoder as RoomEncoder).whole(`state.${kind}`, at, step.json.members as MemberInfo[])
-        expect(codec.binary ? hex(frame) : text(frame), step.about).toEqual(written(step))
-        states.set(layer, step.state)
+/** Returns what an encoder of a layer writes, in the subprotocol of the codec. */
+const partOf = (codec: Codec, layer: string, change: Uint8Array | null): LayerPart => ({
+  layer,
+  change: change && { [codec.subprotocol]: change },
+})
+
+describe('the streams of a room without layers and of one with layers', () => {
+  test.each([new JsonCodec(), new MsgpackCodec()])(
+    'the encoders of $subprotocol write the frames',
+    (codec) => {
+      const rooms = new Map<string, RoomEncoder>()
+      const encoders = new Map<string, LayerEncoder>()
+      const numbers = new LayerNumbers()
+      let before: { state: Json; layers?: { [name: string]: Json } } = { state: null }
+      for (const { about, encoder: owner, kind, state, layers, json, msgpack } of vectors.stream) {
+        const name = `${owner} ${layers !== undefined}`
+        const room = rooms.get(name) ?? codec.roomEncoder(layers !== undefined)
+        rooms.set(name, room)
+        const isPatch = kind === 'patch' || kind === 'replay'
+        const at = { ...(json as StateAt), state }
+        const delta = diff(before.state, state)
+        const frame = isPatch
+          ? room[kind](at, delta)
+          : room.whole(`state.${kind}`, at, json.members as MemberInfo[])
+        if (!isPatch) numbers.restart()
+        const parts: LayerPart[] = []
+        for (const layer of Object.keys({ ...before.layers, ...layers })) {
+          const next = layers?.[layer]
+          const known = isPatch ? before.layers?.[layer] : undefined
+          const change = next === undefined ? undefined : diff(known ?? null, next)
+          if (next === undefined && isPatch) parts.push(partOf(codec, layer, null))
+          if (next === undefined) encoders.delete(layer)
+          if (next === undefined || !change) continue
+          const encoder = encoders.get(layer) ?? codec.layerEncoder()
+          encoders.set(layer, encoder)
+          const checksum = new Checksum().of(next)
+          const isWhole = known === undefined
+          const part = isWhole
+            ? encoder.state({ state: next, checksum })
+            : encoder[kind === 'replay' ? 'replay' : 'patch'](checksum, change)
+          parts.push(partOf(codec, layer, part))
+        }
+        const whole = layers ? Buffer.concat([frame, codec.ending(parts, numbers)]) : frame
+        expect(codec.binary ? hex(whole) : text(whole), about).toEqual(codec.binary ? msgpack : json)
+        before = { state, ...(layers && { layers }) }
       }
-    }
-  })
+    },
+  )
 
   test('a frame before it names its room', () => {
     const { room_id: roomId, msgpack } = vectors.address
@@ -92,22 +123,28 @@ describe('the stream of one room', () => {
       [new JsonClientCodec(), (step) => utf8(step.json)],
       [new MsgpackClientCodec(), (step) => bytes(step.msgpack)],
     ] as [ClientCodec, (step: Vectors['stream'][number]) => Uint8Array][]) {
-      const states = new Map<string | undefined, Json>()
+      let state: Json = null
+      let layers = new Map<string, Json>()
       if (codec instanceof MsgpackClientCodec) codec.decode(bytes(vectors.address.msgpack))
       const reading = new ReadingCodec(codec)
       for (const step of vectors.stream) {
         const message = reading.decode(frame(step))
         const { room_id, epoch, seq, members } = step.json
         expect(message, step.about).toMatchObject({ room_id, epoch, seq, ...(members && { members }) })
-        const layer = 'layer' in message ? message.layer : undefined
-        expect(layer, step.about).toBe(step.layer)
-        let state = states.get(layer) ?? null
-        if ('delta' in message) state = message.delta ? apply(state, message.delta) : state
-        else state = 'state' in message ? (message.state ?? null) : null
-        states.set(layer, state)
-        expect(state, step.about).toEqual(step.state)
-        if (step.kind !== 'gone')
-          expect(message, step.about).toMatchObject({ checksum: new Checksum().of(state) })
+        if (!('layers' in message)) throw new Error(message.t)
+        if ('state' in message) {
+          layers = new Map()
+          state = message.state
+        } else if (message.delta) state = apply(state, message.delta)
+        for (const { layer, checksum, change } of message.layers) {
+          if (change === REMOVE) layers.delete(layer)
+          else {
+            layers.set(layer, apply(layers.get(layer) ?? null, change))
+            expect(checksum, step.about).toBe(new Checksum().of(layers.get(layer)!))
+          }
+        }
+        expect([state, Object.fromEntries(layers)], step.about).toEqual([step.state, step.layers ?? {}])
+        expect(message.checksum, step.about).toBe(new Checksum().of(state))
       }
     }
   })
@@ -124,11 +161,11 @@ describe('a patch that is applied', () => {
   test.each(applied)('$about', ({ msgpack, keys, state, keys_after, state_after }) => {
     const frame = codec().decode(bytes(msgpack))
     if (frame.t !== 'state.patch') throw new Error(frame.t)
-    const table = [...keys]
-    const delta = frame.read(table)
+    const tables = { ...newTables(), keys: [...keys] }
+    const { delta } = frame.read(tables)
     const next = delta ? apply(state, delta) : state
     expect(next).toEqual(state_after)
-    expect(table).toEqual(keys_after)
+    expect(tables.keys).toEqual(keys_after)
     expect(new Checksum().of(next)).toBe(frame.checksum)
   })
 })
@@ -138,6 +175,6 @@ describe('a patch that cannot be applied', () => {
   test.each(misfits)('$about', ({ msgpack, keys, state }) => {
     const frame = codec().decode(bytes(msgpack))
     if (frame.t !== 'state.patch') throw new Error(frame.t)
-    expect(() => apply(state, frame.read([...keys])!)).toThrow(DeltaMismatch)
+    expect(() => apply(state, frame.read({ ...newTables(), keys: [...keys] }).delta!)).toThrow(DeltaMismatch)
   })
 })

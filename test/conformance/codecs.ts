@@ -11,6 +11,7 @@ import {
   ProtocolFault,
   type ServerMessage,
   type ServerName,
+  type WireLayer,
   type WireValue,
 } from './messages.ts'
 
@@ -195,8 +196,7 @@ const listedRooms = (name: string): Field => ({
 
 /** In MessagePack, a message has no element for its room: `RoomContext` knows the room. */
 const about: Field = { name: 'room_id', json: text, msgpack: text, addressed: true }
-const position = [about, both('epoch', count), both('seq', count)]
-const stamp = [...position, both('checksum', uint32)]
+const stamp = [about, both('epoch', count), both('seq', count), both('checksum', uint32)]
 
 /** Opcode and fields of each message of the server, in the order of docs/protocol.md. */
 export const SHAPES: Readonly<Record<ServerName, { opcode: number; fields: readonly Field[] }>> = {
@@ -228,12 +228,12 @@ export const SHAPES: Readonly<Record<ServerName, { opcode: number; fields: reado
   'state.patch': { opcode: 21, fields: stamp },
   event: {
     opcode: 22,
-    fields: [...position, both('name', text), data],
+    fields: [about, both('name', text), data],
   },
   member: {
     opcode: 23,
     fields: [
-      ...position,
+      about,
       both('member_id', text),
       both('sub', sub),
       choice('status', STATUSES),
@@ -253,11 +253,6 @@ export const SHAPES: Readonly<Record<ServerName, { opcode: number; fields: reado
       optional(match),
     ],
   },
-  'layer.state': {
-    opcode: 30,
-    fields: [...position, optional(both('checksum', uint32)), both('layer', text)],
-  },
-  'layer.patch': { opcode: 31, fields: [...stamp, both('layer', text)] },
   ack: { opcode: 25, fields: [about, both('ref', ref)] },
   reply: { opcode: 24, fields: [about, both('ref', ref), data] },
   error: {
@@ -331,21 +326,44 @@ export function decodeJson(frame: string): ServerMessage | undefined {
   if (!Object.hasOwn(SHAPES, raw.t)) return undefined
   const t = raw.t as ServerName
   const message = readFields(t, 'json', (field) => raw[field])
-  if (t === 'state.patch' || t === 'layer.patch')
-    message.body = { codec: 'json', ops: list(raw.ops).map(operation) }
-  if (t === 'state.snapshot' || t === 'state.resync' || t === 'layer.state') {
-    if (raw.state !== undefined) message.body = { codec: 'json', state: raw.state as Json }
-    checkBody(message)
+  if (t === 'state.patch') message.body = { codec: 'json', ops: list(raw.ops).map(operation) }
+  else if (isState(t)) {
+    if (raw.state === undefined) throw new ProtocolFault(`${t} without a state`)
+    message.body = { codec: 'json', state: raw.state as Json }
   }
+  if (isState(t)) message.layers = Object.entries(record(raw.layers ?? {})).map(layerInJson)
   return message as ServerMessage
 }
 
-/** Checks that a message has a state and a checksum. A layer that has ended has neither. */
-function checkBody(message: Record<string, unknown>): void {
-  const gone = message.t === 'layer.state' && message.checksum === undefined
-  if ((message.body === undefined) !== gone)
-    throw new ProtocolFault(`${String(message.t)} without a state or a checksum`)
+const isState = (t: ServerName) => t === 'state.patch' || t === 'state.snapshot' || t === 'state.resync'
+
+function layerInJson([name, value]: [string, unknown]): WireLayer {
+  if (value === null) return { name }
+  const fields = record(value)
+  const checksum = uint32(fields.checksum) as number
+  if ((fields.state === undefined) === (fields.ops === undefined)) fault('either a state or ops', value)
+  const body =
+    fields.ops === undefined
+      ? { codec: 'json' as const, state: fields.state as Json }
+      : { codec: 'json' as const, ops: list(fields.ops).map(operation) }
+  return { name, change: { checksum, body } }
 }
+
+/** Reads `[number, name?]`, or `[number, name?, checksum, keys, change]`. */
+function layerInMsgpack(value: WireValue): WireLayer {
+  const [number, ...rest] = list(value) as WireValue[]
+  const layer: WireLayer = { number: count(number) as number }
+  if (typeof rest[0] === 'string') layer.name = text(rest.shift()) as string
+  if (rest.length === 0) return layer
+  const [checksum, keys, change] = rest
+  if (change == null) fault('a change of a layer', value)
+  const announced = keys == null ? null : announcement(keys)
+  layer.change = { checksum: uint32(checksum) as number, body: { codec: 'msgpack', announced, change } }
+  return layer
+}
+
+const layersInMsgpack = (value: WireValue | undefined) =>
+  value == null ? [] : (list(value) as WireValue[]).map(layerInMsgpack)
 
 const NAMES = new Map(Object.entries(SHAPES).map(([t, { opcode }]) => [opcode, t as ServerName]))
 
@@ -485,20 +503,21 @@ function readMsgpack(opcode: WireValue | undefined, fields: WireValue[]): Server
     if (typeof opcode !== 'number') throw new ProtocolFault(`an opcode is an integer, not ${String(opcode)}`)
     return undefined
   }
-  // `epoch`, `seq` and `checksum`, and of a layer its name.
-  const head = t.startsWith('layer') ? 4 : 3
-  if (t === 'state.patch' || t === 'layer.patch') {
-    const [keys, change] = fields.slice(head)
-    const body = { codec: 'msgpack', announced: keys == null ? null : announcement(keys), change }
-    return { ...readFields(t, 'msgpack', (_, index) => fields[index]), body } as ServerMessage
+  // `epoch`, `seq` and `checksum`.
+  const [head, rest] = [fields.slice(0, 3), fields.slice(3)]
+  if (t === 'state.patch') {
+    const [keys, change, layers] = rest
+    const announced = keys == null ? null : announcement(keys)
+    const body = { codec: 'msgpack', announced, change: change ?? undefined }
+    const message = readFields(t, 'msgpack', (_, index) => fields[index])
+    return { ...message, body, layers: layersInMsgpack(layers) } as ServerMessage
   }
-  if (t === 'state.snapshot' || t === 'state.resync' || t === 'layer.state') {
-    const [keys, state, ...behind] = fields.slice(head)
-    const flat = [...fields.slice(0, head), ...behind]
-    const message = readFields(t, 'msgpack', (_, index) => flat[index])
-    if (state !== undefined) message.body = { codec: 'msgpack', announced: announcement(keys), state }
-    checkBody(message)
-    return message as ServerMessage
+  if (isState(t)) {
+    const [keys, state, members, layers] = rest
+    const message = readFields(t, 'msgpack', (_, index) => [...head, members][index])
+    if (state === undefined) throw new ProtocolFault(`${t} without a state`)
+    const body = { codec: 'msgpack', announced: announcement(keys), state }
+    return { ...message, body, layers: layersInMsgpack(layers) } as ServerMessage
   }
   return readFields(t, 'msgpack', (_, index) => fields[index]) as ServerMessage
 }

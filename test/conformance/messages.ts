@@ -112,11 +112,19 @@ type WirePatch =
   | { codec: 'json'; ops: Operation[] }
   | { codec: 'msgpack'; announced: Announcement | null; change: WireValue | undefined }
 
+/** A layer in a frame. JSON has its name; MessagePack a number, and the name in the first frame. Without `change`: it is removed. */
+export interface WireLayer {
+  name?: string
+  number?: number
+  change?: { checksum: number; body: WirePatch | Extract<WireState, { codec: 'json' }> }
+}
+
 /** A decoded MessagePack value. A key of a map is `#5` for the integer 5, and `$5` for the string "5". */
 export type WireValue = null | boolean | number | string | WireValue[] | { [tagged: string]: WireValue }
 
 interface Stamp extends RoomFlush {
   checksum: number
+  layers: WireLayer[]
 }
 
 export type MemberStatus = 'joined' | 'connected' | 'disconnected' | 'left' | 'seated' | 'unseated'
@@ -144,8 +152,8 @@ interface ServerMessages {
   token: { within_seconds: number }
   'state.resync': Stamp & { body: WireState; members: MemberInfo[] }
   'state.patch': Stamp & { body: WirePatch }
-  event: RoomFlush & { name: string; data: Json }
-  member: RoomFlush & Member & { status: MemberStatus; reason?: LeaveReason; spectator?: boolean }
+  event: { room_id: string; name: string; data: Json }
+  member: { room_id: string } & Member & { status: MemberStatus; reason?: LeaveReason; spectator?: boolean }
   left: {
     room_id: string
     member_id: string
@@ -155,9 +163,6 @@ interface ServerMessages {
     match?: Match
   }
   spectators: { room_id: string; count: number }
-  /** Without body and checksum: the layer has ended. */
-  'layer.state': RoomFlush & { checksum?: number; layer: string; body?: WireState }
-  'layer.patch': Stamp & { layer: string; body: WirePatch }
   ack: { room_id: string; ref: number }
   reply: { room_id: string; ref: number; data: Json }
   error: {

@@ -444,8 +444,6 @@ export class Session {
   }
 
   private checkSnapshotDue(message: ServerMessage): void {
-    // The states of its layers come first.
-    if (message.t === 'layer.state' && message.room_id === this.snapshotDue) return
     if (message.t !== 'state.snapshot' || message.room_id !== this.snapshotDue) {
       this.faults.push(`${message.t} after joined of ${this.snapshotDue}, where state.snapshot was due`)
     }

@@ -8,6 +8,7 @@ import {
   type Received,
   type RoomPosition,
   type ServerMessage,
+  type WireLayer,
   type WireState,
   type WireValue,
 } from './messages.ts'
@@ -16,19 +17,11 @@ import {
 export type RoomMessage = Extract<
   ServerMessage,
   {
-    t:
-      | 'state.snapshot'
-      | 'state.resync'
-      | 'state.patch'
-      | 'event'
-      | 'member'
-      | 'left'
-      | 'spectators'
-      | 'layer.state'
-      | 'layer.patch'
+    t: 'state.snapshot' | 'state.resync' | 'state.patch' | 'event' | 'member' | 'left' | 'spectators'
   }
 >
-export type LayerMessage = Received<'layer.state'> | Received<'layer.patch'>
+/** A frame of the state. */
+type StateMessage = Extract<RoomMessage, { checksum: number }>
 
 /** Returns a text that is equal for equal values, whatever the order of their keys. */
 export function canonical(value: Json): string {
@@ -48,7 +41,8 @@ export class RoomView {
   readonly faults: string[] = []
   /** Canonical text of the state after each received seq. */
   readonly history = new Map<number, string>()
-  readonly events: Received<'event'>[] = []
+  /** Events, with the seq of their flush. */
+  readonly events: { seq: number; event: Received<'event'> }[] = []
   /** Last number of spectators. Undefined: the server has sent none. */
   spectators: number | undefined
   /** Joins, leaves and changed roles of members. */
@@ -72,16 +66,10 @@ export class RoomView {
   resyncs = 0
   waiting = false
   /** States of this client's hidden layers, by name. */
-  readonly layers = new Map<string, Json>()
-  /** Epoch and seq of each layer's last state. */
-  private readonly stated = new Map<string, { epoch: number; seq: number }>()
-  private readonly layerTables = new Map<string, KeyTable>()
-  /** Layer messages that wait for the state or patch of their flush. */
-  private held: { epoch: number; seq: number; take: () => void }[] = []
-  /** Seq of the last snapshot or resync. Its list of members includes all changes up to this seq. */
-  private wholeSeq = -1
-  /** True if the first message of the last flush was not a patch. */
-  private patchless = false
+  layers: ReadonlyMap<string, Json> = new Map()
+  private layerTables = new Map<string, KeyTable>()
+  /** Names of layers, by number. */
+  private names = new Map<number, string>()
 
   private readonly watched: boolean
 
@@ -102,17 +90,13 @@ export class RoomView {
     return [...this.layers.values()].reduce(merged, this.state as Json)
   }
 
-  /** Drops held layers after the end of a connection. The server sends them again with the state of their flush. */
+  /** The connection has ended. */
   cutOff(): void {
-    this.held = []
     this.waiting = false
+    this.names = new Map()
   }
 
   apply(message: RoomMessage): void {
-    if (message.t === 'layer.state' || message.t === 'layer.patch') {
-      this.takeLayer(message)
-      return
-    }
     if (message.t === 'left') {
       if (message.member_id !== this.memberId) this.fault(`left of the member ${message.member_id}`)
       this.members.delete(message.member_id)
@@ -140,7 +124,7 @@ export class RoomView {
         this.takePatch(message)
         break
       case 'event':
-        if (this.takeSeq(message)) this.events.push(message)
+        this.events.push({ seq: this.seq, event: message })
         break
       case 'spectators':
         this.spectators = message.count
@@ -170,7 +154,7 @@ export class RoomView {
     if (this.members.size !== members.length) this.fault('a member is listed twice')
   }
 
-  private takeWhole(message: { epoch: number; seq: number; checksum: number }, body: WireState): void {
+  private takeWhole(message: StateMessage, body: WireState): void {
     if (message.epoch < this.epoch) this.fault(`${body.codec} state of the lower epoch ${message.epoch}`)
     try {
       this.state =
@@ -181,87 +165,68 @@ export class RoomView {
     }
     this.epoch = message.epoch
     this.seq = message.seq
-    this.wholeSeq = message.seq
     this.waiting = false
-    this.patchless = false
-    for (const [layer, { epoch, seq }] of this.stated)
-      if (epoch !== message.epoch || seq !== message.seq) this.layers.delete(layer)
-    this.release()
+    this.layerTables = new Map()
+    this.names = new Map()
+    this.layers = this.changedLayers(message, new Map())
     this.remember(message.checksum)
   }
 
-  /** R32 to R35. */
-  private takeLayer(message: LayerMessage): void {
-    const take = () => {
-      try {
-        this.changeLayer(message)
-      } catch (problem) {
-        this.waiting = true
-        this.fault(`${message.t} of ${message.layer} cannot be read: ${(problem as Error).message}`)
+  /** R32 to R34. Throws ProtocolFault if a change does not fit. */
+  private changedLayers({ layers, seq }: StateMessage, before: ReadonlyMap<string, Json>): Map<string, Json> {
+    const after = new Map(before)
+    for (const { name, number, change } of layers) {
+      if (name !== undefined && number !== undefined) this.names.set(number, name)
+      const layer = name ?? this.names.get(number!)
+      if (layer === undefined) throw new ProtocolFault(`layer ${number} has no name`)
+      if (!change) {
+        after.delete(layer)
+        this.layerTables.delete(layer)
+        continue
       }
+      const state = this.changedLayer(layer, change.body, after.get(layer))
+      after.set(layer, state)
+      const actual = checksum(state)
+      if (actual !== change.checksum) this.misfit(layer, seq, change.checksum, actual)
     }
-    const { t, epoch, seq } = message
-    if (epoch < this.epoch || (this.waiting && t === 'layer.patch')) return
-    if (t !== 'layer.patch' && seq === this.seq) take()
-    else this.held.push({ epoch, seq, take })
+    return after
   }
 
-  private changeLayer(message: LayerMessage): void {
-    const { layer, epoch, seq } = message
-    const table = this.layerTables.get(layer) ?? new KeyTable()
-    this.layerTables.set(layer, table)
-    if (message.t === 'layer.patch') {
-      const { body } = message
-      const before = this.layers.get(layer)
-      if (before === undefined) this.fault(`a patch of ${layer}, which this client has not`)
-      else if (body.codec === 'json') this.layers.set(layer, applyOperations(before, body.ops))
-      else this.layers.set(layer, applyChange(before, body.change, table.extend(body.announced)))
-    } else if (message.body === undefined) {
-      this.layers.delete(layer)
-      return
-    } else {
-      const { body } = message
-      this.stated.set(layer, { epoch, seq })
-      const state = body.codec === 'json' ? body.state : readValue(body.state, table.replace(body.announced))
-      this.layers.set(layer, state)
+  private changedLayer(
+    layer: string,
+    body: NonNullable<WireLayer['change']>['body'],
+    before: Json | undefined,
+  ): Json {
+    if ('state' in body) return body.state
+    if (body.codec === 'msgpack') {
+      const table = this.layerTables.get(layer) ?? new KeyTable()
+      this.layerTables.set(layer, table)
+      return applyChange(before ?? null, body.change, table.extend(body.announced))
     }
-    const actual = checksum(this.layers.get(layer) ?? null)
-    if (actual !== message.checksum) this.misfit(message, actual)
+    if (before === undefined) throw new ProtocolFault(`changes of ${layer}, which this client has not`)
+    return applyOperations(before, body.ops)
   }
 
-  /** A layer has another checksum than its message. */
-  protected misfit({ layer, seq, checksum: expected }: LayerMessage, actual: number): void {
+  /** A layer has another checksum than its frame. */
+  protected misfit(layer: string, seq: number, expected: number, actual: number): void {
     this.fault(`checksum ${expected} of ${layer} at ${seq}, and a state of the checksum ${actual}`)
-  }
-
-  /** Applies all held layer messages. */
-  takeHeld(): void {
-    for (const { take } of this.held.splice(0)) take()
-  }
-
-  /** Applies the layer messages of the current flush. */
-  private release(): void {
-    this.held = this.held.filter(({ epoch, seq }) => epoch === this.epoch && seq === this.seq)
-    this.takeHeld()
   }
 
   private takePatch(message: Received<'state.patch'>): void {
     const { body } = message
-    if (message.epoch < this.epoch || message.seq <= this.seq || this.waiting) {
-      if (message.seq === this.seq && this.patchless)
-        this.fault(`patch ${message.seq} after an event or a member of this seq`)
-      return
-    }
+    if (message.epoch < this.epoch || message.seq <= this.seq || this.waiting) return
     if (message.seq !== this.seq + 1) {
       this.waiting = true
       this.fault(`patch ${message.seq}; ${this.seq + 1} was due`)
       return
     }
     try {
-      this.state =
+      const state =
         body.codec === 'json'
           ? applyOperations(this.state as Json, body.ops)
           : applyChange(this.state as Json, body.change, this.table.extend(body.announced))
+      this.layers = this.changedLayers(message, this.layers)
+      this.state = state
     } catch (problem) {
       this.waiting = true
       this.fault(`patch ${message.seq} cannot be applied: ${(problem as Error).message}`)
@@ -269,9 +234,7 @@ export class RoomView {
     }
     this.epoch = message.epoch
     this.seq = message.seq
-    this.patchless = false
     this.patches += 1
-    this.release()
     this.remember(message.checksum)
   }
 
@@ -283,27 +246,11 @@ export class RoomView {
     this.history.set(this.seq, canonical(state))
   }
 
-  /** Takes the seq of an event or a member. Returns false if the message has a lower epoch and must be dropped. */
-  private takeSeq(message: { t: string; epoch: number; seq: number }): boolean {
-    if (message.epoch < this.epoch) return false
-    if (message.seq > this.seq + 1) {
-      if (!this.waiting) this.fault(`${message.t} of seq ${message.seq}: a gap`)
-    } else if (message.seq === this.seq + 1) {
-      this.epoch = message.epoch
-      this.seq = message.seq
-      this.patchless = true
-      this.history.set(this.seq, canonical(this.state as Json))
-    }
-    return true
-  }
-
   private takeMember(message: Received<'member'>): void {
     const { member_id: memberId, sub, status, reason } = message
     if ((reason !== undefined) !== (status === 'left'))
       this.fault(`a member ${status} with the reason ${reason}`)
-    if (!this.takeSeq(message)) return
     if (status !== 'connected' && status !== 'disconnected') this.presence.push(message)
-    if (message.seq <= this.wholeSeq) return
     if (status === 'seated' || status === 'unseated') {
       this.takeRole(message)
       return

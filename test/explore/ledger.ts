@@ -1,7 +1,7 @@
 import { type Frame, payloadsOf } from '../../dataplane/frame.ts'
 import { JournalFormat, type Update } from '../../dataplane/room/journal.ts'
 import type { MembershipRecord } from '../../dataplane/room/member.ts'
-import type { Frames, ToEdge } from '../../dataplane/traffic.ts'
+import type { Frames, StateFrames, ToEdge } from '../../dataplane/traffic.ts'
 import type { ServerMessage } from '../../shared/protocol/messages.ts'
 import type { Fence, Lease, LeaseRenewal } from '../../shared/store/port.ts'
 import { hash } from './history.ts'
@@ -195,7 +195,7 @@ const contentOf = ({ epoch: _, ...content }: Update): string => hash(JSON.string
 const decoded = new WeakMap<Frame, readonly ServerMessage[]>()
 
 /** Returns the messages in JSON frames. */
-export function decode(frames: Frames | undefined): readonly ServerMessage[] {
+function decode(frames: Frames | undefined): readonly ServerMessage[] {
   const frame = frames?.['roomful.v1.json']
   if (!frame) return []
   let messages = decoded.get(frame)
@@ -208,14 +208,16 @@ export function decode(frames: Frames | undefined): readonly ServerMessage[] {
   return messages
 }
 
+/** Returns the messages in the frames for one member. The room has no layers. */
+export const messagesIn = ({
+  patch,
+  rest,
+}: Pick<StateFrames, 'patch' | 'rest'>): readonly ServerMessage[] => [...decode(patch), ...decode(rest)]
+
 /** Returns all messages that members receive through a message to their edge. */
 function messagesOf(message: ToEdge): readonly ServerMessage[] {
   if (message.kind === 'update')
-    return [
-      ...decode(message.patch),
-      ...decode(message.rest),
-      ...message.joined.flatMap(({ snapshot }) => decode(snapshot)),
-    ]
-  if (message.kind === 'attached') return message.frames.flatMap(decode)
-  return message.kind === 'state' ? decode(message.state) : []
+    return [...messagesIn(message), ...message.joined.flatMap(({ snapshot }) => messagesIn(snapshot))]
+  if (message.kind === 'attached') return message.frames.flatMap(messagesIn)
+  return message.kind === 'state' ? messagesIn(message.state) : []
 }

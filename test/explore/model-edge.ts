@@ -1,6 +1,6 @@
 import type { Acknowledgement, RoomAddress, ToEdge, ToOwner } from '../../dataplane/traffic.ts'
 import { hash, textOf } from './history.ts'
-import { decode } from './ledger.ts'
+import { messagesIn } from './ledger.ts'
 import type { SimClock } from './model-node.ts'
 
 /** Without an answer for this time, an edge asks the other node. */
@@ -178,7 +178,7 @@ export class ModelEdge {
     if (ask !== this.#attachAsk || this.#attached) return
     if (seq < this.#position.seq)
       this.#parts.violate(`${this.memberId} goes back from seq ${this.#position.seq} to ${seq}`)
-    for (const message of frames.flatMap(decode))
+    for (const message of frames.flatMap(messagesIn))
       if ('seq' in message && message.seq > seq)
         this.#parts.violate(`${this.memberId} receives seq ${message.seq} at seq ${seq}`)
     this.#position = { epoch, seq }

@@ -1,11 +1,11 @@
 import { playerIn, type Reply } from '../chaos/checker/history.ts'
 import { type AppliedOp, type ChaosState, layersIn, type View } from '../chaos/rooms.ts'
 import type { ClientMessage, Json, Received, ResumePosition } from '../conformance/messages.ts'
-import { type LayerMessage, type RoomMessage, RoomView } from '../conformance/room-view.ts'
+import { type RoomMessage, RoomView } from '../conformance/room-view.ts'
 import type { NewOp, Note } from './player.ts'
 
 type Reliable = Extract<ClientMessage, { t: 'message' }> & { readonly ref: number }
-export type RoomFrame = Exclude<RoomMessage, LayerMessage | Received<'spectators' | 'left'>>
+export type RoomFrame = Exclude<RoomMessage, Received<'spectators' | 'left'>>
 
 /** One member's copy of its room. It records every frame, and asks for the state again after a gap or a wrong checksum. */
 export class RawSeat {
@@ -19,9 +19,7 @@ export class RawSeat {
 
   constructor(joined: Received<'joined'>, { note }: { note: (note: Note) => void }) {
     this.#note = note
-    this.#copy = new Copy(joined, ({ layer, seq }, actual) =>
-      this.#write({ kind: 'misfit', layer, seq, actual }),
-    )
+    this.#copy = new Copy(joined, (layer, seq, actual) => this.#write({ kind: 'misfit', layer, seq, actual }))
     this.#write({ kind: 'joined' })
   }
 
@@ -70,34 +68,29 @@ export class RawSeat {
     const copy = this.#copy
     const { current } = this
     const { seq, patches } = copy
+    if (!('checksum' in frame)) {
+      copy.apply(frame)
+      // It belongs to the flush of the last state.
+      this.#writeFrame(frame, copy, false)
+      return undefined
+    }
     if (frame.epoch < copy.epoch) {
-      this.#writeFrame(frame, false)
+      this.#writeFrame(frame, frame, false)
       return undefined
     }
     copy.faults.length = 0
     copy.apply(frame)
-    const isWhole = frame.t === 'state.snapshot' || frame.t === 'state.resync'
+    const isWhole = frame.t !== 'state.patch'
     const applied = isWhole || copy.patches > patches
-    this.#writeFrame(frame, applied)
+    this.#writeFrame(frame, frame, applied)
     const { epoch, seq: joinedSeq } = this.#joinedAt
     if (isWhole && epoch === 0) this.#joinedAt = { epoch: frame.epoch, seq: frame.seq }
     if (!isWhole && frame.epoch >= epoch && frame.seq < joinedSeq)
       this.#write({ kind: 'early', t: frame.t, seq: frame.seq })
     if (isWhole || (applied && copy.faults.length === 0)) return undefined
     if (applied) return this.#resync('checksum', current)
-    if (frame.t !== 'state.patch') {
-      return current && frame.seq > seq + 1 ? this.#resync('sequence', current) : undefined
-    }
     if (current && frame.seq <= seq) return undefined
     return this.#resync(current && frame.seq === seq + 1 ? 'checksum' : 'sequence', current)
-  }
-
-  /** Keeps a frame of a layer until the frame of its flush arrives. If that has arrived, applies it. */
-  takeLayer(frame: LayerMessage): void {
-    const { epoch, seq } = this.#copy
-    const isLate = this.current && frame.t === 'layer.state' && frame.epoch >= epoch && frame.seq === seq
-    this.#copy.apply(frame)
-    if (isLate) this.#write({ kind: 'layers', layers: this.#layers })
   }
 
   send({ ask, ...op }: NewOp): ClientMessage {
@@ -155,8 +148,12 @@ export class RawSeat {
     return { t: 'state.resync', room_id: this.room, reason }
   }
 
-  #writeFrame(frame: RoomFrame, applied: boolean): void {
-    const { t, epoch, seq } = frame
+  #writeFrame(
+    frame: RoomFrame,
+    { epoch, seq }: { readonly epoch: number; readonly seq: number },
+    applied: boolean,
+  ): void {
+    const { t } = frame
     const checksum = 'checksum' in frame ? frame.checksum : undefined
     const actual = applied ? this.#copy.checksum : undefined
     const op = t === 'event' && frame.name === 'applied' ? (frame.data as unknown as AppliedOp) : undefined
@@ -195,16 +192,16 @@ export class RawSeat {
 
 /** The view of the conformance tests, which records a wrong checksum of a layer. */
 class Copy extends RoomView {
-  readonly #misfit: (frame: LayerMessage, actual: number) => void
+  readonly #misfit: (layer: string, seq: number, actual: number) => void
 
-  constructor(joined: Received<'joined'>, misfit: (frame: LayerMessage, actual: number) => void) {
+  constructor(joined: Received<'joined'>, misfit: (layer: string, seq: number, actual: number) => void) {
     super(joined)
     this.#misfit = misfit
   }
 
-  protected override misfit(frame: LayerMessage, actual: number): void {
-    super.misfit(frame, actual)
-    this.#misfit(frame, actual)
+  protected override misfit(layer: string, seq: number, expected: number, actual: number): void {
+    super.misfit(layer, seq, expected, actual)
+    this.#misfit(layer, seq, actual)
   }
 }
 

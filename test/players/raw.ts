@@ -205,10 +205,6 @@ export class RawPlayer extends Player {
         break
       case 'left':
         if (message.member_id === this.#seat?.member) this.#seatGone()
-        break
-      case 'layer.state':
-      case 'layer.patch':
-        if (message.room_id === this.#seat?.room) this.#seat.takeLayer(message)
     }
   }
 

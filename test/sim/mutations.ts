@@ -146,13 +146,13 @@ export interface Losses {
 
 /** Loses every twentieth flush of a connection, except the end of the client's seat. */
 function lossyConnection() {
-  let [count, lost, own] = [0, 0, '']
+  let count = 0
+  let isLost = false
   return (message: ServerMessage): Replacement => {
-    if (message.t === 'joined') own = message.member_id
-    if (message.t === 'state.patch') lost = ++count % 20 === 0 ? message.seq : 0
-    const isLost =
-      (message.t === 'state.patch' || message.t === 'event' || message.t === 'member') && message.seq === lost
-    return isLost && !(message.t === 'member' && message.member_id === own) ? [] : [message]
+    const { t } = message
+    if (t === 'state.patch') isLost = ++count % 20 === 0
+    else if (t === 'state.snapshot' || t === 'state.resync') isLost = false
+    return isLost && (t === 'state.patch' || t === 'event' || t === 'member') ? [] : [message]
   }
 }
 
@@ -377,7 +377,9 @@ export const FAULTS = {
   },
   unlayered: {
     what: 'A connection delivers no more layers',
-    connection: messages('layer.patch', (patch, count) => (count > 9 ? [] : [patch])),
+    connection: messages('state.patch', ({ layers, ...patch }, count) => [
+      layers && count <= 9 ? { ...patch, layers } : patch,
+    ]),
     breaks: ['layer_wrong'],
   },
   unseating: {

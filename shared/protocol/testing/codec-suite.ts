@@ -5,9 +5,19 @@ import type { Json } from '../../json.ts'
 import { Checksum } from '../../sync/checksum.ts'
 import { apply } from '../../sync/delta.ts'
 import { diff } from '../../sync/testing/diff.ts'
-import { type ClientCodec, type Codec, type KeyTable, type Payload, ReadingCodec } from '../codec.ts'
+import {
+  type ClientCodec,
+  type Codec,
+  type LayerEncoder,
+  LayerNumbers,
+  newTables,
+  type Payload,
+  ReadingCodec,
+} from '../codec.ts'
 import { InvalidMessage, ProtocolError } from '../error-codes.ts'
+import { JsonCodec } from '../json-codec.ts'
 import type { ClientMessage, PlainMessage } from '../messages.ts'
+import { MsgpackCodec } from '../msgpack-codec.ts'
 import { vectors } from './vectors.ts'
 
 /** One subprotocol, with a way to write frames that no correct client sends: a message with any fields. */
@@ -266,7 +276,7 @@ export function codecSuite(name: string, { codec, client, raw, later }: Subject)
         state,
       })
       const resync = decoded(room.whole('state.resync', { ...at(2), state: first }, MEMBERS))
-      expect(resync).toEqual({ t: 'state.resync', ...at(2), state, members: MEMBERS })
+      expect(resync).toEqual({ t: 'state.resync', ...at(2), state, members: MEMBERS, layers: [] })
       expect(encoded).toBe(1)
       room.patch(at(3), diff({ text: 'b' }, { text: 'a' }))
       expect(decoded(room.whole('state.snapshot', { ...at(3), state: counted() }, MEMBERS))).toMatchObject({
@@ -331,43 +341,19 @@ export function codecSuite(name: string, { codec, client, raw, later }: Subject)
       }
     })
 
-    test('every frame has its epoch in any written form, and a frame of an earlier epoch is recognized', () => {
+    test('every patch has its epoch in any written form, and a patch of an earlier epoch is recognized', () => {
       const member = inRoom()
       const [before, after] = [codec().roomEncoder(), codec().roomEncoder()]
-      const { checksum: _, ...flush } = AT
-      const frames = (room: typeof before, epoch: number, seq: number) => [
-        room.patch({ ...AT, epoch, seq }, diff({ a: seq }, { a: seq + 1 })),
-        room.behindPatch({ t: 'event', ...flush, epoch, seq, name: 'hit', data: null }),
-        room.behindPatch({
-          t: 'member',
-          ...flush,
-          epoch,
-          seq,
-          member_id: 'mem_c',
-          sub: null,
-          status: 'joined',
-        }),
-      ]
-      const expectEpoch = (payloads: Payload[], epoch: number, seq: number) => {
-        for (const payload of payloads) expect(member.decode(payload)).toMatchObject({ epoch, seq })
-      }
+      const patch = (room: typeof before, epoch: number, seq: number) =>
+        room.patch({ ...AT, epoch, seq }, diff({ a: seq }, { a: seq + 1 }))
+      const expectEpoch = (payload: Payload, epoch: number, seq: number) =>
+        expect(member.decode(payload)).toMatchObject({ epoch, seq })
       member.decode(before.whole('state.snapshot', { ...AT, seq: 1, state: { a: 1 } }, MEMBERS))
-      for (const seq of [2, 3]) expectEpoch(frames(before, AT.epoch, seq), AT.epoch, seq)
-      const late = frames(before, AT.epoch, 4)
-      for (const seq of [4, 5]) expectEpoch(frames(after, AT.epoch + 1, seq), AT.epoch + 1, seq)
-      for (const payload of late)
-        expect((member.decode(payload) as { epoch: number }).epoch).toBeLessThan(AT.epoch + 1)
-      expectEpoch(frames(after, AT.epoch + 1, 6), AT.epoch + 1, 6)
-      // A frame for one member before the first patch of its owner contains the full epoch.
-      const alone = codec().encode({
-        t: 'event',
-        ...flush,
-        epoch: AT.epoch + 2,
-        seq: 7,
-        name: 'hit',
-        data: null,
-      })
-      expect(member.decode(alone)).toMatchObject({ epoch: AT.epoch + 2, seq: 7 })
+      for (const seq of [2, 3]) expectEpoch(patch(before, AT.epoch, seq), AT.epoch, seq)
+      const late = patch(before, AT.epoch, 4)
+      for (const seq of [4, 5]) expectEpoch(patch(after, AT.epoch + 1, seq), AT.epoch + 1, seq)
+      expect((member.decode(late) as { epoch: number }).epoch).toBeLessThan(AT.epoch + 1)
+      expectEpoch(patch(after, AT.epoch + 1, 6), AT.epoch + 1, 6)
     })
 
     test('a new owner continues under a higher epoch with a new encoder', () => {
@@ -397,12 +383,19 @@ export function codecSuite(name: string, { codec, client, raw, later }: Subject)
         room.whole('state.snapshot', { ...AT, seq: 1, state }, MEMBERS),
         room.whole('state.resync', { ...AT, seq: 1, state }, MEMBERS),
         room.patch({ ...AT, seq: 2 }, diff(state, { ...state, log: [{ a: 2 }, null] })),
-        codec()
-          .layerEncoder('deck')
-          .patch({ ...AT, seq: 1 }, diff({}, state)),
-        codec()
-          .layerEncoder('deck')
-          .state({ ...AT, seq: 1, state }),
+        Buffer.concat([
+          codec()
+            .roomEncoder(true)
+            .patch({ ...AT, seq: 1 }, undefined),
+          codec().ending(
+            [
+              { layer: 'deck', change: inEvery((layer) => layer.patch(1, diff({}, state)!)) },
+              { layer: 'hand', change: inEvery((layer) => layer.state({ state, checksum: 1 })) },
+              { layer: 'gone', change: null },
+            ],
+            new LayerNumbers(),
+          ),
+        ]),
         ...SERVER_MESSAGES.map((message) => codec().encode(message)),
       ]
       const subject = inRoom()
@@ -425,24 +418,30 @@ export function codecSuite(name: string, { codec, client, raw, later }: Subject)
   })
 }
 
+/** Returns what an encoder of a layer writes, in the subprotocol of any codec. */
+const inEvery = (write: (layer: LayerEncoder) => Payload) => ({
+  'roomful.v1.json': write(new JsonCodec().layerEncoder()),
+  'roomful.v1.msgpack': write(new MsgpackCodec().layerEncoder()),
+})
+
 /** Minimal client: it replaces its state with complete states, applies the next patch, and reads no other. */
 function follower(codec: ClientCodec) {
   return {
     state: null as Json,
     epoch: 0,
     seq: -1,
-    keys: [] as KeyTable,
+    tables: newTables(),
     take(payload: Payload) {
       const message = codec.decode(payload)
       if (message.t !== 'state.patch' && message.t !== 'state.snapshot' && message.t !== 'state.resync')
         return
       if (message.epoch < this.epoch) return
       if (message.t !== 'state.patch') {
-        this.keys = []
-        this.state = message.read(this.keys).state
+        this.tables = newTables()
+        this.state = message.read(this.tables).state
       } else if (message.seq !== this.seq + 1) return
       else {
-        const delta = message.read(this.keys)
+        const { delta } = message.read(this.tables)
         if (delta) this.state = apply(this.state, delta)
       }
       this.epoch = message.epoch

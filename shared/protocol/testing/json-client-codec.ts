@@ -1,12 +1,13 @@
 import type { Json } from '../../json.ts'
 import { checkJson } from '../../sync/check.ts'
-import { type Delta, DeltaMismatch, type Operation } from '../../sync/delta.ts'
+import { type Delta, DeltaMismatch, type Operation, REMOVE, Replace } from '../../sync/delta.ts'
 import { diff } from '../../sync/testing/diff.ts'
-import type { ClientCodec, DecodedMessage, Payload } from '../codec.ts'
+import type { ClientCodec, DecodedMessage, LayerChange, Payload } from '../codec.ts'
 import { ProtocolError } from '../error-codes.ts'
 import type { ClientMessage, ServerMessage } from '../messages.ts'
 
-type Patch = Extract<ServerMessage, { t: 'state.patch' | 'layer.patch' }>
+/** A frame of the state of a room. */
+type StateMessage = Extract<ServerMessage, { checksum: number }>
 
 /**
  * The client's half of `roomful.v1.json`, for tests. A JSON Patch does not distinguish arrays from objects, so this codec follows each
@@ -27,19 +28,23 @@ export class JsonClientCodec implements ClientCodec {
   decode(payload: Payload): DecodedMessage {
     const message = this.#parse(payload)
     switch (message.t) {
-      case 'state.patch':
-      case 'layer.patch': {
-        const { ops: _, ...head } = message
-        return { ...head, read: () => this.#follow(message) }
+      case 'state.patch': {
+        const { ops, layers: _, ...head } = message
+        return {
+          ...head,
+          read: () => ({ delta: this.#follow(message, '', ops), layers: this.#layers(message) }),
+        }
       }
       case 'state.snapshot':
       case 'state.resync': {
-        const { state, members, ...head } = message
-        return { ...head, read: () => ({ state: this.#keep(message, state), members }) }
-      }
-      case 'layer.state': {
-        const { state, ...head } = message
-        return { ...head, read: () => (state === undefined ? state : this.#keep(message, state)) }
+        const { state, members, layers: _, ...head } = message
+        return {
+          ...head,
+          read: () => {
+            this.#states.set(message.room_id, new Map([['', state]]))
+            return { state, members, layers: this.#layers(message) }
+          },
+        }
       }
       default:
         if (message.t === 'joined') this.#states.delete(message.room_id)
@@ -55,26 +60,42 @@ export class JsonClientCodec implements ClientCodec {
     throw new ProtocolError(`a frame of ${payload.length} bytes is not a JSON object with t`)
   }
 
-  /** Returns the delta of a patch of the known state. */
-  #follow(patch: Patch): Delta | undefined {
-    const known = this.#states.get(patch.room_id)?.get(streamOf(patch))
+  /** Returns the changes of layers. */
+  #layers(message: StateMessage): LayerChange[] {
+    return Object.entries(message.layers ?? {}).map(([layer, json]) => {
+      if (json === null) {
+        this.#of(message).delete(layer)
+        return { layer, checksum: 0, change: REMOVE }
+      }
+      const { checksum } = json
+      if ('ops' in json)
+        return { layer, checksum, change: this.#follow(message, layer, json.ops) ?? new Replace({}) }
+      this.#of(message).set(layer, json.state)
+      return { layer, checksum, change: new Replace(json.state) }
+    })
+  }
+
+  /** Returns the delta of operations on the known state of a layer. */
+  #follow(message: StateMessage, layer: string, ops: readonly Operation[]): Delta | undefined {
+    const states = this.#of(message)
+    const known = states.get(layer)
     if (known === undefined) throw new DeltaMismatch('the state is not known')
     try {
-      return diff(known, this.#keep(patch, applyOperations(known, patch.ops)))
+      const next = applyOperations(known, ops)
+      states.set(layer, next)
+      return diff(known, next)
     } catch (error) {
       throw new DeltaMismatch('the patch cannot be applied', { cause: error })
     }
   }
 
-  #keep(message: { readonly room_id: string }, state: Json): Json {
-    const states = this.#states.get(message.room_id) ?? new Map<string, Json>()
-    this.#states.set(message.room_id, states)
-    states.set(streamOf(message), state)
-    return state
+  /** States of a room by layer. */
+  #of({ room_id: roomId }: StateMessage): Map<string, Json> {
+    const states = this.#states.get(roomId) ?? new Map<string, Json>()
+    this.#states.set(roomId, states)
+    return states
   }
 }
-
-const streamOf = (message: object): string => ('layer' in message ? String(message.layer) : '')
 
 /**
  * Returns the state after a JSON Patch of add, replace and remove (RFC 6902). `state` is not changed. Throws DeltaMismatch if an operation

@@ -6,13 +6,13 @@ export interface Vectors {
   checksums: { value: Json; checksum: number }[]
   address: { room_id: string; msgpack: string }
   messages: { from: 'client' | 'server'; json: Record<string, Json>; msgpack: string }[]
+  /** `layers`: those of the member after the frame. Absent: the room has none. */
   stream: {
     about: string
     encoder: number
-    /** Layer of the frame. Absent: the base. */
-    layer?: string
-    kind: 'snapshot' | 'resync' | 'state' | 'gone' | 'patch' | 'replay'
+    kind: 'snapshot' | 'resync' | 'patch' | 'replay'
     state: Json
+    layers?: { [name: string]: Json }
     json: Record<string, Json>
     msgpack: string
   }[]

@@ -14,6 +14,8 @@ const WRONG = 'Messages from the client: what is answered, and what is closed'
 
 /** Close codes that are allowed after an invalid frame. 1007 is the websocket's code for invalid UTF-8. */
 const CLOSES_FOR_GARBAGE: readonly number[] = [
+  // A changed byte can make a goodbye.
+  CLOSE.goodbye,
   CLOSE.protocol_error,
   CLOSE.too_large,
   CLOSE.rate_limited,

@@ -11,14 +11,18 @@ const APPLIED = 'R27: kept messages are sent again'
 const HIGHEST = 'R29: the `ack` after a resume'
 const LOST = 'Level 2: an `error` arrives before the `ack` that covers it'
 
-/** Returns the messages of a room's stream with a seq above `seq`. */
+/** Returns the messages of a room's stream from the patch after `seq` on. */
 function stream(peer: Peer, roomId: string, seq: number): object[] {
-  return peer.inbox.filter(
-    (message) =>
-      (message.t === 'state.patch' || message.t === 'event' || message.t === 'member') &&
-      message.room_id === roomId &&
-      message.seq > seq,
+  const first = peer.inbox.findIndex(
+    (message) => message.t === 'state.patch' && message.room_id === roomId && message.seq > seq,
   )
+  return peer.inbox
+    .slice(first)
+    .filter(
+      (message) =>
+        (message.t === 'state.patch' || message.t === 'event' || message.t === 'member') &&
+        message.room_id === roomId,
+    )
 }
 
 topic.each('a resume brings exactly the missed frames', MISSED, async (stage, codec) => {

@@ -58,7 +58,7 @@ async function sameForAll(seated: readonly [Peer, RoomView][]): Promise<void> {
       }
     }
     const events = (of: RoomView) =>
-      of.events.filter(({ seq }) => seq > from).map(({ seq, name, data }) => ({ seq, name, data }))
+      of.events.filter(({ seq }) => seq > from).map(({ seq, event: { name, data } }) => ({ seq, name, data }))
     assert.deepEqual(events(view), events(first))
     assert.deepEqual([...view.members].sort(), [...first.members].sort())
     assert.equal(view.resyncs, 0, 'a player needed a resync')
@@ -106,7 +106,7 @@ topic.once('players have the same states while a member joins and leaves', SHARE
   }
 })
 
-topic.each('every frame of a flush has its seq, the patch first', SHARED, async (stage, codec) => {
+topic.each('a flush begins with its patch, and its events follow', SHARED, async (stage, codec) => {
   const [[peer, view]] = (await seat(stage, 'counter', [codec])) as [[Peer, RoomView]]
   await peer.acted(view.roomId, 'inc', { by: 8 })
   const from = peer.inbox.length
@@ -118,7 +118,7 @@ topic.each('every frame of a flush has its seq, the patch first', SHARED, async 
     ['state.patch', 'event', 'event', 'event', 'ack'],
   )
   assert.deepEqual(
-    view.events.map(({ seq, name, data }) => [seq, name, data]),
+    view.events.map(({ seq, event: { name, data } }) => [seq, name, data]),
     [10, 20, 30].map((count) => [view.seq, 'milestone', { count }]),
   )
   assert.match(view.history.get(view.seq)!, /"count":33/)
@@ -133,12 +133,14 @@ topic.each(
     const start = view.seq
     for (let count = 0; count < 10; count += 1) await peer.acted(view.roomId, 'inc', { by: 7 })
     await sameForAll(seated)
-    const hot = ([of]: [Peer, RoomView]) =>
-      of.inbox.flatMap((message, index) =>
-        (message.t === 'state.patch' || message.t === 'event') && message.seq > start
+    const hot = ([of]: [Peer, RoomView]) => {
+      const first = of.inbox.findIndex((message) => message.t === 'state.patch' && message.seq > start)
+      return of.inbox.flatMap(({ t }, index) =>
+        index >= first && (t === 'state.patch' || t === 'event')
           ? [Buffer.from(of.frames[index]!).toString('hex')]
           : [],
       )
+    }
     const frames = hot(seated[0]!)
     assert.ok(frames.length >= 17, `${frames.length} frames`)
     for (const other of seated) assert.deepEqual(hot(other), frames)
@@ -206,8 +208,8 @@ async function dealt(stage: Stage, codec: Codec): Promise<[Peer, RoomView][]> {
   }
   const [peer, view] = seated[0]!
   await peer.acted(view.roomId, 'deal', null)
-  for (const [one, { layers, memberId }] of seated)
-    await one.until('there is a hand', () => JSON.stringify(layers.get(`member:${memberId}`) ?? {}) !== '{}')
+  for (const [one, its] of seated)
+    await one.until('there is a hand', () => its.layers.has(`member:${its.memberId}`))
   return seated
 }
 

@@ -133,17 +133,12 @@ export class Seat implements Position {
     this.stand({ epoch, seq }, now)
   }
 
-  /** Takes a patch, event or member like a correct client. Returns the reason to request a whole state, if this frame gives one. */
-  take(
-    t: 'state.patch' | 'event' | 'member',
-    at: Position,
-    spoilt: boolean,
-    now: number,
-  ): Reason | undefined {
+  /** Takes a patch like a correct client. Returns the reason to request a whole state, if this frame gives one. */
+  take(at: Position, spoilt: boolean, now: number): Reason | undefined {
     if (this.whole_at === undefined || at.epoch < this.epoch) return undefined
     if (this.gap || at.seq <= this.seq) return undefined
     if (at.seq > this.seq + 1) return 'sequence'
-    if (t === 'state.patch' && spoilt) return 'checksum'
+    if (spoilt) return 'checksum'
     this.stand(at, now)
     return undefined
   }

@@ -181,8 +181,6 @@ export class Judge {
         session.complete(heard.room_id)
         break
       case 'state.patch':
-      case 'event':
-      case 'member':
         if (seat && session.line === line) this.follow(line, seat, heard, spoilt)
         break
       case 'left':
@@ -601,12 +599,12 @@ export class Judge {
   private follow(
     line: Line,
     seat: Seat,
-    heard: Extract<ServerMessage, { t: 'state.patch' | 'event' | 'member' }>,
+    heard: Extract<ServerMessage, { t: 'state.patch' }>,
     spoilt: boolean,
   ): void {
     const { now, patience_ms: patienceMs } = this.options
     const { seq } = seat
-    const reason = seat.take(heard.t, heard, spoilt, now())
+    const reason = seat.take(heard, spoilt, now())
     if (reason === undefined) return
     const frame = textOf(heard).slice(0, 300)
     const gap = { reason, frame, asked: false }

@@ -44,8 +44,6 @@ const ADDRESSED: ReadonlySet<string> = new Set([
   'ack',
   'reply',
   'spectators',
-  'layer.state',
-  'layer.patch',
 ])
 /** Opcodes of `move`, of `token`, and of the frame that names the room of the following frames. */
 const ROOM = 29
@@ -53,8 +51,6 @@ const MOVE = 27
 const TOKEN = 18
 /** Time that a client has for a fresh token after it has resumed, seconds. */
 const WITHIN_SECONDS = 5
-/** All frames of one flush arrive within this time. */
-const FLUSH_MS = 100
 /** Time limit for the next patch, which shows a lost patch. In a quiet room there is none, and the proxy cuts the connection. */
 const NOTICE_MS = 1000
 /** Frames of this time before a cut are lost. */
@@ -73,19 +69,8 @@ export class Wire {
   private readonly context = new RoomContext()
   /** Room of the next frames for the client. */
   private room: string | undefined
-  /** Frames of a flush that may be dropped. */
-  private losing:
-    | {
-        readonly room_id: string
-        readonly seq: number
-        readonly frames: Frame[]
-        readonly timer: NodeJS.Timeout
-      }
-    | undefined
   /** Rooms with a lost or spoilt patch, until their next whole state. */
   private readonly troubled = new Set<string>()
-  /** Flush of the last layer frame. This flush must not be doubled. */
-  private layered = ''
   private later: { frames: number; readonly frame: Frame; readonly seat: Seat }[] = []
   private ended = false
 
@@ -168,7 +153,6 @@ export class Wire {
   private end(by: 'client' | 'other', code: number): void {
     if (this.ended) return
     this.ended = true
-    clearTimeout(this.losing?.timer)
     this.parts.judge.ended(this.line, by, code)
     this.parts.over()
   }
@@ -204,7 +188,6 @@ export class Wire {
   /** Delivers, changes or drops a frame of the server. */
   private take(frame: Frame): void {
     const { message } = frame
-    if (this.losing && this.loses(this.losing, frame)) return
     switch (message?.t) {
       case 'welcome':
         if (this.cuts_at_hello) {
@@ -222,8 +205,6 @@ export class Wire {
         if (message.url === undefined || url !== undefined) this.move(message.in_ms, url)
         return
       }
-      case 'layer.state':
-      case 'layer.patch':
       case 'state.patch':
         this.takePatch(frame, message)
         return
@@ -236,56 +217,26 @@ export class Wire {
     }
   }
 
-  private takePatch(
-    frame: Frame,
-    message: Extract<ServerMessage, { t: 'layer.state' | 'layer.patch' | 'state.patch' }>,
-  ): void {
+  private takePatch(frame: Frame, message: Extract<ServerMessage, { t: 'state.patch' }>): void {
     const { strikes, struck } = this.parts
-    const { t, room_id: roomId, seq } = message
+    const { room_id: roomId, seq } = message
     const seat = this.line.session?.seats.get(roomId)
-    const flush = `${roomId}/${seq}`
-    if (t !== 'state.patch') this.layered = flush
     // The first frame of an epoch has the whole epoch. Without it, a client takes the next frames for frames of an earlier owner.
     const inOrder =
       seat && !seat.gap && !this.troubled.has(roomId) && seat.epoch === message.epoch && seat.seq + 1 === seq
-    if (inOrder && t !== 'layer.state' && strikes('lose')) {
-      const timer = setTimeout(() => this.lost(), FLUSH_MS)
-      this.losing = { room_id: roomId, seq, frames: [frame], timer }
-    } else if (inOrder && t === 'state.patch' && strikes('spoil')) {
+    if (inOrder && strikes('lose')) this.lose(roomId, seq)
+    else if (inOrder && strikes('spoil')) {
       struck('spoil')
       this.troubled.add(roomId)
       this.deliver({ raw: spoilt(frame.raw), message }, true)
     } else {
       this.deliver(frame)
-      if (t === 'state.patch' && this.layered !== flush) this.double(frame, message)
+      this.double(frame, message)
     }
   }
 
-  /**
-   * Adds a frame to the flush that may be dropped. Returns false if the frame must be delivered. A flush with an event or a member is not
-   * dropped: this frame would hide the gap from the client.
-   */
-  private loses(losing: NonNullable<Wire['losing']>, frame: Frame): boolean {
-    const { message } = frame
-    const same =
-      message && 'seq' in message && message.room_id === losing.room_id && message.seq === losing.seq
-    if (same && (message.t === 'event' || message.t === 'member')) {
-      clearTimeout(losing.timer)
-      this.losing = undefined
-      for (const held of losing.frames) this.deliver(held)
-      return false
-    }
-    if (same) losing.frames.push(frame)
-    else this.lost()
-    return same === true
-  }
-
-  private lost(): void {
-    const { losing } = this
-    if (!losing) return
-    clearTimeout(losing.timer)
-    this.losing = undefined
-    const { room_id: roomId, seq } = losing
+  /** The patch with this seq is not delivered. */
+  private lose(roomId: string, seq: number): void {
     this.parts.struck('lose')
     this.troubled.add(roomId)
     setTimeout(() => {
@@ -329,8 +280,6 @@ export class Wire {
     if (!message) return
     judge.delivered(this.line, message, isSpoilt)
     if (message.t === 'state.resync' || message.t === 'state.snapshot') this.troubled.delete(message.room_id)
-    // No frame may come between a layer and the patch of its flush.
-    if (message.t === 'layer.state' || message.t === 'layer.patch') return
     const due = this.later.filter((one) => one.frames-- <= 0)
     this.later = this.later.filter((one) => !due.includes(one))
     for (const { frame: again, seat } of due) {

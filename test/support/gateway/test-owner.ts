@@ -1,11 +1,12 @@
 import type { WebSocket } from 'ws'
-import { type Frame, joinFrames } from '../../../dataplane/frame.ts'
+import type { Frame } from '../../../dataplane/frame.ts'
 import { RoomFrames } from '../../../dataplane/room/room-frames.ts'
 import type {
   Frames,
   JoinedMember,
   PersonalPart,
   RoomAddress,
+  StateFrames,
   ToEdge,
   ToOwner,
 } from '../../../dataplane/traffic.ts'
@@ -42,7 +43,7 @@ export class TestRoom {
   code: string | undefined
   state: JsonObject = { count: 0 }
   readonly #frames: RoomFrames
-  readonly #past: { readonly seq: number; readonly frames: Frames }[] = []
+  readonly #past: { readonly seq: number; readonly frames: StateFrames }[] = []
   readonly #deliver: (message: ToEdge) => void
 
   constructor(address: RoomAddress, codecs: readonly Codec[], deliver: (message: ToEdge) => void) {
@@ -67,8 +68,7 @@ export class TestRoom {
     const update = { ...NO_CHANGES, ...this.#at, delta }
     const sent = events.map(([name, data]) => ({ name, data, to: undefined }))
     const { patch, rest } = this.#frames.update({ ...update, events: sent }, SUBPROTOCOLS)
-    const frames = inEach((codec) => joinFrames([patch[codec]!, ...(rest ? [rest[codec]!] : [])]))
-    this.#past.push({ seq: this.seq, frames })
+    this.#past.push({ seq: this.seq, frames: { patch, rest } })
     const snapshot = this.#whole('state.snapshot')
     this.send({
       kind: 'update',
@@ -88,12 +88,12 @@ export class TestRoom {
   }
 
   /** Encodes a `state.resync` with the current state. */
-  resync(): Frames {
+  resync(): StateFrames {
     return this.#whole('state.resync')
   }
 
   /** Returns the flushes after `seq`. Undefined: the room does not have them. */
-  missed(seq: number): Frames[] | undefined {
+  missed(seq: number): StateFrames[] | undefined {
     if (seq > this.seq || (seq < this.seq && this.#past[0]!.seq > seq + 1)) return undefined
     return this.#past.filter((entry) => entry.seq > seq).map(({ frames }) => frames)
   }
@@ -102,7 +102,7 @@ export class TestRoom {
     return { epoch: this.epoch, seq: this.seq, checksum: new Checksum().of(this.state) }
   }
 
-  #whole(t: WholeName): Frames {
+  #whole(t: WholeName): StateFrames {
     const at = { room_id: this.roomId, ...this.#at, state: this.state }
     const members = [...this.members].map(([id, { sub, spectator }]) => ({
       member_id: id,
@@ -110,7 +110,7 @@ export class TestRoom {
       connected: true,
       ...(spectator && { spectator }),
     }))
-    return inEach((codec) => this.#frames.whole(t, at, members, codec))
+    return { patch: inEach((codec) => this.#frames.whole(t, at, members, codec)) }
   }
 }
 
@@ -224,8 +224,6 @@ export class TestOwner {
     const whisper = {
       t: 'event' as const,
       room_id: room.roomId,
-      epoch: room.epoch,
-      seq: room.seq + 1,
       name: 'heard',
       data: message.data,
     }

@@ -27,6 +27,7 @@ import type { Json, JsonObject } from '../../../shared/json.ts'
 import type { Logger } from '../../../shared/log.ts'
 import { type Metrics, registerMetrics } from '../../../shared/metrics.ts'
 import { leaseKey } from '../../../shared/node-registry.ts'
+import { LayerNumbers } from '../../../shared/protocol/codec.ts'
 import { JsonCodec } from '../../../shared/protocol/json-codec.ts'
 import type { ResyncReason, Subprotocol } from '../../../shared/protocol/messages.ts'
 import { MsgpackCodec } from '../../../shared/protocol/msgpack-codec.ts'
@@ -463,18 +464,17 @@ export class RoomBench {
       for (const member of this.members.values()) {
         if (!member.inRoom || !member.attached || joined.has(member.memberId)) continue
         if (member.room !== name(message)) continue
-        const own = message.layers?.members.find((one) => one.member_id === member.memberId)?.own
-        for (const i of own ?? []) member.frames(message.layers!.frames[i], member.room)
-        member.frames(message.patch, member.room)
-        if (!message.leaving?.includes(member.memberId)) member.frames(message.rest, member.room)
+        const own = message.layers?.members.find((one) => one.member_id === member.memberId)?.own ?? []
+        const layers = message.layers && own.map((i) => message.layers!.parts[i]!)
+        const rest = message.leaving?.includes(member.memberId) ? undefined : message.rest
+        member.frames({ patch: message.patch, layers, rest }, member.room)
       }
       for (const join of message.joined) {
         const member = this.members.get(join.member_id)
         if (!member) continue
         member.inRoom = true
         member.room = name(message)
-        member.frames(join.layers, member.room)
-        member.frames(join.snapshot, member.room)
+        member.frames(join.snapshot, member.room, true)
       }
       for (const { member_id: memberId, events, ack, ...settled } of message.personal) {
         const member = this.members.get(memberId)
@@ -487,17 +487,18 @@ export class RoomBench {
     if (message.kind === 'spectators') {
       for (const member of this.members.values())
         if (member.attached && member.inRoom && member.room === name(message))
-          member.frames(message.frames, name(message))
+          member.frames({ rest: message.frames }, name(message))
       return
     }
     const member = this.members.get(message.member_id)
     if (!member) return
     switch (message.kind) {
       case 'state':
-        member.frames(message.state, name(message))
+        member.frames(message.state, name(message), true)
         break
       case 'attached':
         member.attached = true
+        member.numbers = new LayerNumbers()
         for (const frames of message.frames) member.frames(frames, name(message))
         member.takeOutcomes(message)
         break

@@ -1,15 +1,19 @@
 import { applyPatch } from 'rfc6902'
-import { type Frame, payloadsOf } from '../../../dataplane/frame.ts'
-import type { Acknowledgement, Farewell, Frames, RepliedRef } from '../../../dataplane/traffic.ts'
+import { payloadsOf } from '../../../dataplane/frame.ts'
+import type { Acknowledgement, Farewell, RepliedRef, StateFrames } from '../../../dataplane/traffic.ts'
 import type { Json } from '../../../shared/json.ts'
-import { ReadingCodec, type ReadMessage } from '../../../shared/protocol/codec.ts'
+import { LayerNumbers, ReadingCodec, type ReadMessage } from '../../../shared/protocol/codec.ts'
+import { JsonCodec } from '../../../shared/protocol/json-codec.ts'
 import type { MemberInfo, ServerMessage, Subprotocol } from '../../../shared/protocol/messages.ts'
 import { MsgpackClientCodec } from '../../../shared/protocol/msgpack-client-codec.ts'
+import { MsgpackCodec } from '../../../shared/protocol/msgpack-codec.ts'
 import { Checksum } from '../../../shared/sync/checksum.ts'
-import { apply, type Operation } from '../../../shared/sync/delta.ts'
+import { apply, type Operation, REMOVE } from '../../../shared/sync/delta.ts'
 
-/** A message about a hidden layer. */
-type LayerMessage = Extract<ReadMessage | ServerMessage, { layer: string }>
+/** A frame with the state of the room. */
+type StateMessage = Extract<ReadMessage | ServerMessage, { checksum: number }>
+
+const CODECS = { 'roomful.v1.json': new JsonCodec(), 'roomful.v1.msgpack': new MsgpackCodec() }
 
 const fromJson = (payload: Uint8Array): ServerMessage => JSON.parse(new TextDecoder().decode(payload))
 
@@ -55,10 +59,8 @@ export class TestMember {
   /** Reasons for which a client would request a resync. */
   readonly faults: string[] = []
   resyncs = 0
-  /** Epoch and seq of each layer's last state. */
-  readonly #stated = new Map<string, { epoch: number; seq: number }>()
-  /** Layer messages that wait for the patch or state of their flush. */
-  #held: LayerMessage[] = []
+  /** Numbers of its layers, as its edge gives them. */
+  numbers = new LayerNumbers()
   /** Codec of each room. An edge would name the room of each frame. */
   readonly #msgpack = new Map<string, ReadingCodec>()
 
@@ -77,13 +79,20 @@ export class TestMember {
     this.forgotten = forgotten
   }
 
-  frames(frames: Frames | undefined, room: string): void {
-    if (!frames) return
+  /** Takes frames as its edge sends them. `whole`: the first one is a whole state. */
+  frames({ patch, layers, rest }: StateFrames, room: string, whole = false): void {
+    const payloads = [patch, rest].flatMap((frames) => {
+      const bytes = frames?.[this.codec]
+      if (frames && !bytes)
+        throw new Error(`${this.memberId} speaks ${this.codec}, which the frames are not for`)
+      if (!bytes) return []
+      if (frames !== patch || !layers) return payloadsOf(bytes)
+      if (whole) this.numbers.restart()
+      return [new Uint8Array(Buffer.concat([bytes, CODECS[this.codec].ending(layers, this.numbers)]))]
+    })
     const msgpack = this.#msgpack.get(room) ?? new ReadingCodec(new MsgpackClientCodec(room))
     this.#msgpack.set(room, msgpack)
-    const frame: Frame | undefined = frames[this.codec]
-    if (!frame) throw new Error(`${this.memberId} speaks ${this.codec}, which the frames are not for`)
-    for (const payload of payloadsOf(frame)) {
+    for (const payload of payloads) {
       this.received.push(payload)
       this.hear(this.codec === 'roomful.v1.json' ? fromJson(payload) : msgpack.decode(payload))
     }
@@ -104,11 +113,8 @@ export class TestMember {
         this.state = message.state
         this.epoch = message.epoch
         this.seq = message.seq
-        this.checksum = message.checksum
-        for (const [layer, at] of this.#stated)
-          if (at.epoch !== message.epoch || at.seq !== message.seq) this.layers.delete(layer)
-        this.#release()
-        this.#check()
+        this.layers.clear()
+        this.#check(message)
         break
       case 'state.patch':
         if (message.epoch < this.epoch) break
@@ -120,21 +126,12 @@ export class TestMember {
         if ('ops' in message) this.state = patched(this.state, message.ops)
         else if (message.delta) this.state = apply(this.state, message.delta)
         this.seq = message.seq
-        this.checksum = message.checksum
-        this.#release()
-        this.#check()
-        break
-      case 'layer.state':
-      case 'layer.patch':
-        if (message.epoch >= this.epoch) this.#held.push(message)
-        if (message.seq === this.seq && message.t !== 'layer.patch') this.#release()
+        this.#check(message)
         break
       case 'event':
-        this.#flushed(message)
         this.heard.push(`${message.name} ${JSON.stringify(message.data)}`)
         break
       case 'member':
-        this.#flushed(message)
         this.#changed(message)
         break
       case 'spectators':
@@ -168,38 +165,33 @@ export class TestMember {
     }
   }
 
-  #flushed({ epoch, seq }: { epoch: number; seq: number }): void {
-    if (seq > this.seq + 1) this.faults.push(`news of ${seq} after ${this.seq}`)
-    if (seq > this.seq) this.seq = seq
-    this.epoch = Math.max(this.epoch, epoch)
+  /** Takes the layers of a frame, and compares all checksums. */
+  #check(message: StateMessage): void {
+    this.checksum = message.checksum
+    if ('unread' in message) this.faults.push(`patch ${message.seq} cannot be read`)
+    const changes = Array.isArray(message.layers)
+      ? message.layers.map(({ layer, checksum, change }) => {
+          const before = this.layers.get(layer) ?? null
+          return { layer, checksum, state: change === REMOVE ? undefined : apply(before, change) }
+        })
+      : Object.entries(message.layers ?? {}).map(([layer, change]) => {
+          const ops = change && 'ops' in change && change.ops
+          const state = ops
+            ? patched(this.layers.get(layer) ?? null, ops)
+            : change && 'state' in change && change.state
+          return { layer, checksum: change?.checksum, state: change ? (state as Json) : undefined }
+        })
+    for (const { layer, checksum, state } of changes)
+      if (state === undefined) this.layers.delete(layer)
+      else {
+        this.layers.set(layer, state)
+        this.#compare(`checksum of ${layer}`, state, checksum!)
+      }
+    this.#compare('checksum', this.state, message.checksum)
   }
 
-  /** Applies the layer messages of the current flush. */
-  #release(): void {
-    const held = this.#held
-    this.#held = []
-    for (const message of held) {
-      const { layer, epoch, seq } = message
-      if (seq !== this.seq) this.faults.push(`${message.t} of ${seq} at ${this.seq}`)
-      if (message.t === 'layer.state' && message.state === undefined) {
-        this.layers.delete(layer)
-        continue
-      }
-      if (message.t === 'layer.state') this.#stated.set(layer, { epoch, seq })
-      let state: Json = message.t === 'layer.state' ? message.state! : (this.layers.get(layer) ?? {})
-      if (message.t === 'layer.patch') {
-        if ('ops' in message) state = patched(state, message.ops)
-        else if (message.delta) state = apply(state, message.delta)
-      }
-      this.layers.set(layer, state)
-      const found = new Checksum().of(state)
-      if (found !== message.checksum)
-        this.faults.push(`checksum ${found} of ${layer} at ${seq}, not ${message.checksum}`)
-    }
-  }
-
-  #check(): void {
-    const found = new Checksum().of(this.state)
-    if (found !== this.checksum) this.faults.push(`checksum ${found} at ${this.seq}, not ${this.checksum}`)
+  #compare(what: string, state: Json, checksum: number): void {
+    const found = new Checksum().of(state)
+    if (found !== checksum) this.faults.push(`${what} at ${this.seq}: ${found}, not ${checksum}`)
   }
 }
