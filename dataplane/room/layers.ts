@@ -33,6 +33,8 @@ export interface LayerState {
   readonly checksum: number
 }
 
+const NONE: never[] = []
+
 /** An object in the state of a layer. It has hidden values, and objects on the paths of further ones. */
 export class LayerObject implements Flushed {
   readonly flushed: MutableObject = {}
@@ -43,8 +45,8 @@ export class LayerObject implements Flushed {
   /** Hash as of the last flush. Undefined: the object is new. */
   #hash: number | undefined
   /** Keys that the present flush has changed, and their changes. An object stands for its changes. */
-  #keys: string[] = []
-  #changes: (Change | LayerObject)[] = []
+  #keys: string[] | undefined
+  #changes: (Change | LayerObject)[] = NONE
 
   constructor(parent?: LayerObject, key = '') {
     this.#parent = parent
@@ -69,17 +71,23 @@ export class LayerObject implements Flushed {
 
   /** The present flush has changed an entry. */
   note(key: string, change: Change | LayerObject): void {
-    if (this.#keys.length === 0) this.#parent?.note(this.#key, this)
-    this.#keys.push(key)
-    this.#changes.push(change)
+    if (this.#keys) {
+      this.#keys.push(key)
+      this.#changes.push(change)
+    } else {
+      this.#parent?.note(this.#key, this)
+      // Most objects have one change, and an array that grows starts with space for 17.
+      this.#keys = [key]
+      this.#changes = [change]
+    }
   }
 
   /** Ends a flush. Returns the noted changes. */
   flushEntries(): ObjectDelta {
-    const keys = this.#keys
+    const keys = this.#keys ?? []
     const changes = this.#changes
-    this.#keys = []
-    this.#changes = []
+    this.#keys = undefined
+    this.#changes = NONE
     for (let i = 0; i < keys.length; i++) {
       const change = changes[i]
       if (change instanceof LayerObject) changes[i] = this.#flushBelow(keys[i]!, change)

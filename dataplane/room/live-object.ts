@@ -333,15 +333,16 @@ export class LiveObject extends Live {
     // The value is back, or the entry has two marks.
     if (isContainer(now) ? now.flushed !== undefined && now.flushed === last : now === last) return undefined
     const name = hashKey(key)
-    if (last !== undefined) at.sum -= hashEntry(name, hashOf(before ?? (last as Scalar)))
+    let { sum } = at
+    if (last !== undefined) sum -= hashEntry(name, hashOf(before ?? (last as Scalar)))
     let change: Change | undefined = REMOVE
     if (now === undefined) delete flushed[key]
     else {
       change = changeOf(before ?? (last as Scalar | undefined), now, true)
       flushed[key] = flushedOf(now)
-      at.sum += hashEntry(name, hashOf(now))
+      sum += hashEntry(name, hashOf(now))
     }
-    at.sum |= 0
+    at.sum = sum | 0
     return change
   }
 
