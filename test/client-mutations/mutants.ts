@@ -91,6 +91,13 @@ const PYTHON: readonly Row[] = [
   ],
   [
     'Your seat is gone',
+    'every left counts',
+    'if self.has_snapshot and frame["member_id"] == self.member_id:',
+    'if True:',
+  ],
+  ['Change over', 'the own left on the first is ignored', ' and t != "left":', ':'],
+  [
+    'Your seat is gone',
     'no rejoin after session_ended',
     'if why.code == "session_ended" and not leaves:',
     'if False:',
