@@ -264,7 +264,12 @@ level.add('R13', 'seq continues under a higher epoch', (s, room) => {
   s.server(room.patch({ ...STATE, n: 2 }))
   room.move()
   s.server(room.patch({ ...STATE, n: 3 })).server(room.patch({ ...STATE, n: 4 }))
-  s.expect({ state: { ...STATE, n: 4 } }).client(null)
+  const late = new ScriptRoom()
+  late.seq = room.seq
+  s.server(late.patch({ ...STATE, n: 66 })).expect({ state: { ...STATE, n: 4 } })
+  s.server(room.patch({ ...STATE, n: 5 }))
+    .expect({ state: { ...STATE, n: 5 } })
+    .client(null)
 })
 
 level.add('R14', 'another checksum: the state stays, and the client asks', (s, room) => {
@@ -324,17 +329,22 @@ level.add('R16', 'a missing patch shows in the next patch', (s, room) => {
     .client(null)
 })
 
-level.add('R17', 'while the client waits, it drops patches and takes events, and asks once', (s, room) => {
-  room.patch({ ...STATE, n: 2 })
-  s.server(room.patch({ ...STATE, n: 3 })).client({ t: 'state.resync', reason: 'sequence' })
-  s.server(room.patch({ ...STATE, n: 4 })).server(room.event('boom', 1))
-  s.server(room.patch({ ...STATE, n: 5 }, { checksum: 1 }))
-  s.expect({ state: STATE, events: [['boom', 1]] }).client(null)
-  s.server(room.resync()).expect({ state: { ...STATE, n: 5 } })
-  s.server(room.patch({ ...STATE, n: 6 }))
-    .expect({ state: { ...STATE, n: 6 } })
-    .client(null)
-})
+level.add(
+  'R17',
+  'while the client waits, it drops patches, takes events and members, and asks once',
+  (s, room) => {
+    room.patch({ ...STATE, n: 2 })
+    s.server(room.patch({ ...STATE, n: 3 })).client({ t: 'state.resync', reason: 'sequence' })
+    s.server(room.patch({ ...STATE, n: 4 })).server(room.event('boom', 1))
+    s.server(room.patch({ ...STATE, n: 5 }, { checksum: 1 })).server(room.member('disconnected'))
+    s.expect({ state: STATE, events: [['boom', 1]] }).expectMembers(ME, { ...BOB, connected: false })
+    s.client(null)
+    s.server(room.resync()).expect({ state: { ...STATE, n: 5 } })
+    s.server(room.patch({ ...STATE, n: 6 }))
+      .expect({ state: { ...STATE, n: 6 } })
+      .client(null)
+  },
+)
 
 level.add('R17', 'the client waits for the answer, however long it takes', (s, room) => {
   room.patch({ ...STATE, n: 2 })
