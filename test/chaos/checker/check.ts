@@ -290,7 +290,7 @@ function checkStreams(history: History, ownerships: Ownerships, excuses: Excuses
 }
 
 /** Longest time without a fault until a member has the whole state that it asked for: that of a takeover. */
-const HEALED_WITHIN_MS = 5000
+const HEALED_WITHIN_MS = 3500
 
 interface StreamContext {
   readonly excuses: Excuses
