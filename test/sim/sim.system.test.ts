@@ -41,8 +41,8 @@ describe('SimWorld', () => {
     async (seed) => {
       const lost = { questions: 0, answers: 0 }
       const { violations } = check(await SimWorld.run({ ...FAULT_RUN, seed, mutation: lossesOf(lost) }))
-      // The frames of layers of a lost flush arrive, and do not fit.
-      expect(violations.filter(({ name }) => name === 'seq_gap')).toEqual([])
+      // No frame shows the loss of a room's last flush.
+      expect(violations.filter(({ name }) => name !== 'final_mismatch')).toEqual([])
       expect(Math.min(lost.questions, lost.answers)).toBeGreaterThan(1)
     },
     PATIENCE_MS,
