@@ -1,4 +1,4 @@
-"""The reference client of roomful: levels 1 to 5 and 7 of docs/protocol.md, which has the rules (R1 to R44, R48 to R51)."""
+"""The reference client of roomful: levels 1 to 5 and 7 of docs/protocol.md, which has the rules (R1 to R39, R43 to R45)."""
 
 import asyncio
 import json
@@ -17,7 +17,7 @@ log = logging.getLogger("roomful")
 OPTIONS = {"compression": None, "max_size": None, "ping_interval": None, "close_timeout": 1}
 open_websocket = partial(websockets.connect, **OPTIONS)
 LOST = OSError, websockets.WebSocketException
-# What Python raises for patches that cannot be applied (R14). The checksum shows the others.
+# What Python raises for patches that cannot be applied (R13). The checksum shows the others.
 CANNOT_APPLY = LookupError, TypeError, ValueError, AttributeError
 
 
@@ -51,7 +51,7 @@ def checksum(value):
 
 
 def _resolve(value, table):
-    """Returns a value with keys in the place of indexes of the key table (R40)."""
+    """Returns a value with keys in the place of indexes of the key table (R35)."""
     if isinstance(value, list):
         return [_resolve(item, table) for item in value]
     if isinstance(value, dict):
@@ -60,7 +60,7 @@ def _resolve(value, table):
 
 
 def _change_of(op):
-    """Returns an operation of a JSON Patch (R13) as a change (R41)."""
+    """Returns an operation of a JSON Patch (R12) as a change (R36)."""
     keys = [k.replace("~1", "/").replace("~0", "~") for k in op["path"].split("/")[1:]]
     change = None if op["op"] == "remove" else [op.get("value")]
     for depth, key in enumerate(reversed(keys)):
@@ -70,7 +70,7 @@ def _change_of(op):
 
 
 def _apply(value, change, table):
-    """Returns a value after a change (R41). Copies the containers that change."""
+    """Returns a value after a change (R36). Copies the containers that change."""
     if not isinstance(change, (dict, list)):
         return change
     if isinstance(change, list) and len(change) == 1:
@@ -118,7 +118,7 @@ def part_after(frame, before=NOTHING):
 
 
 def layers_in(frame, names):
-    """Yields the name and the change of each layer in a frame (R32): None if it is removed.
+    """Yields the name and the change of each layer in a frame (R28): None if it is removed.
     `names`: the names that numbers stand for."""
     layers = frame.get("layers", {})
     if isinstance(layers, dict):
@@ -131,7 +131,7 @@ def layers_in(frame, names):
 
 
 def _merge(base, layer):
-    """Returns base and layer as one value (R35)."""
+    """Returns base and layer as one value (R30)."""
     if not isinstance(base, dict) or not isinstance(layer, dict):
         return base
     return base | {k: _merge(base[k], v) if k in base else v for k, v in layer.items()}
@@ -177,7 +177,7 @@ class MsgPack:
     subprotocol = "roomful.v1.msgpack"
 
     def __init__(self):
-        self._epochs, self._room_id = {}, None  # The latest epoch of each room (R38).
+        self._epochs, self._room_id = {}, None  # The latest epoch of each room (R33).
 
     def encode(self, message):
         opcode, values = OPCODES[message["t"]], {"start": message.get("token")} | message
@@ -250,7 +250,7 @@ class Room:
         self.end_wait()
 
     def end_wait(self):
-        """A whole state has arrived, or the connection has ended (R17)."""
+        """A whole state has arrived, or the connection has ended (R16)."""
         self._asking = False
 
     def request(self, message):
@@ -282,7 +282,7 @@ class Room:
             await self.request({"t": "leave", "room_id": self.room_id})
 
     def _message(self, type, data, **ref):
-        """Returns a message with a copy of the data. Raises for one that cannot be sent (R19)."""
+        """Returns a message with a copy of the data. Raises for one that cannot be sent (R17)."""
         if self not in self._client.rooms:
             raise RoomfulError("not_in_room", "the seat is gone: join the room again")
         data = json.loads(json.dumps(data, allow_nan=False))
@@ -293,7 +293,7 @@ class Room:
         return message
 
     def send_again(self):
-        """Sends on a new connection what has no outcome (R23)."""
+        """Sends on a new connection what has no outcome (R21)."""
         for message, *_ in self._kept.values() if self.has_snapshot else ():
             self._client.send(message)
         if not self._answer.done():
@@ -301,7 +301,7 @@ class Room:
 
     @property
     def spectator(self):
-        """True if this client watches (R49)."""
+        """True if this client watches (R44)."""
         return self.members.get(self.member_id, {"spectator": True}).get("spectator", False)
 
     @property
@@ -328,7 +328,7 @@ class Room:
         elif t == "error":
             log.warning("refused: %s", frame)
         elif t == "left":
-            if self.has_snapshot and frame["member_id"] == self.member_id:  # R10
+            if self.has_snapshot and frame["member_id"] == self.member_id:  # R9
                 self.lose(RoomfulError(frame["reason"], frame.get("message", "")))
         elif t == "spectators":
             self.spectators = frame["count"]
@@ -338,11 +338,11 @@ class Room:
         elif t == "member":
             self._take_member(**frame)
             self._loop.call_soon(self.on_change)
-        elif t in STATE_FRAMES and frame["epoch"] >= self.epoch:  # R12
+        elif t in STATE_FRAMES and frame["epoch"] >= self.epoch:  # R11
             try:
                 self._take_state(frame, frame["seq"] - self.seq)
             except CANNOT_APPLY:
-                if "members" in frame:  # Only another connection brings the state (R17).
+                if "members" in frame:  # Only another connection brings the state (R16).
                     self.epoch = self.seq = 0
                     self._client.connection.reader.cancel()
                 else:
@@ -365,7 +365,7 @@ class Room:
             self._ask("sequence")
 
     def _take_flush(self, frame, before, names):
-        """Takes a frame with its layers: all, or nothing (R33)."""
+        """Takes a frame with its layers: all, or nothing (R29)."""
         parts = before | {"": part_after(frame, before.get("", NOTHING))}
         for layer, change in layers_in(frame, names):
             if change:
@@ -377,7 +377,7 @@ class Room:
         self.state = reduce(_merge, (value for value, _ in parts.values()))
 
     def _take_member(self, member_id, status, sub=None, spectator=False, **_):
-        """Changes the list of members (R18, R50)."""
+        """Changes the list of members (R14, R44)."""
         if status not in STATUSES:
             return
         known = self.members.get(member_id)
@@ -395,15 +395,15 @@ class Room:
             del self.members[member_id]
 
     def _ask(self, reason):
-        """Asks for the whole state (R17)."""
+        """Asks for the whole state (R16)."""
         if not self._asking:
             self._asking = True
             self._client.send({"t": "state.resync", "room_id": self.room_id, "reason": reason})
 
     def lose(self, why):
-        """The seat is gone (R10, R30). After the end of the session, the client joins again."""
+        """The seat is gone (R9, R26). After the end of the session, the client joins again."""
         if self.has_snapshot:
-            self._join = self._join | {"watch": self.spectator}  # R48
+            self._join = self._join | {"watch": self.spectator}  # R43
         for _, outcome, _ in self._kept.values():
             _settle(outcome, error=RoomfulError("seat_lost", "the outcome is unknown"))
         self._forget()
@@ -421,7 +421,7 @@ class Connection:
 
     def __init__(self, client, socket, codec, previous):
         self.socket, self._client, self.codec, self.previous = socket, client, codec, previous
-        self.over = set()  # The rooms that have begun another flush after a move (R43).
+        self.over = set()  # The rooms that have begun another flush after a move (R38).
         self.outgoing, self.ready, self.patience = asyncio.Queue(), False, 10  # R3
         self.welcomed_at = inf
 
@@ -436,7 +436,7 @@ class Connection:
         except* LOST:
             pass  # R4 tells what to do.
         finally:
-            if self.previous:  # There was no welcome (R44).
+            if self.previous:  # There was no welcome (R39).
                 self.previous.reader.cancel()
             if self is self._client.connection:
                 _settle(self._client.ended, self)
@@ -500,7 +500,7 @@ class Client:
         return ready
 
     def budget(self):
-        """Returns how many messages the rate permits now (R19)."""
+        """Returns how many messages the rate permits now (R17)."""
         earned = (self._now() - self._paid_at) * self.limits["messages_per_second"]
         self._budget = min(self._budget + earned, self.limits["message_burst"])
         self._paid_at = self._now()
@@ -529,7 +529,7 @@ class Client:
             attempt += 1
 
     async def _connect(self, url, attempt):
-        """Waits after a failure (R5), and starts or continues the session (R6, R21, R43)."""
+        """Waits after a failure (R5), and starts or continues the session (R6, R19, R38)."""
         if attempt:
             await asyncio.sleep(self._random() * min(10, 0.125 * 2 ** min(attempt, 9)))
         token, codec = None if self._session else await self._get_token(), self.codec()
@@ -545,7 +545,7 @@ class Client:
 
     def take(self, connection, message):
         t, room_id, request_id = message["t"], message.get("room_id"), message.get("request_id")
-        if connection is not self.connection and t != "left":  # R43
+        if connection is not self.connection and t != "left":  # R38
             if t in STATE_FRAMES:
                 connection.over.add(room_id)
             if t not in ("event", "member") or room_id in connection.over:
@@ -563,7 +563,7 @@ class Client:
                     room.take(message)
 
     def _continue(self, connection, welcome):
-        """Sends what a new connection needs (R23), before any other frame is taken."""
+        """Sends what a new connection needs (R21), before any other frame is taken."""
         self._session = {name: welcome[name] for name in ("session_id", "resume_token")}
         self.limits, heartbeat = welcome["limits"], welcome["heartbeat_seconds"]
         connection.ready, connection.patience, connection.previous = True, 2 * heartbeat, None
@@ -581,7 +581,7 @@ class Client:
             asyncio.get_running_loop().call_later(seconds, self._beat, connection, seconds)
 
     async def _renew(self):
-        """Fetches a fresh token, which answers all questions that arrive until then (R24)."""
+        """Fetches a fresh token, which answers all questions that arrive until then (R22)."""
         try:
             self._token = await self._get_token()
         except Exception as error:  # The server asks again.
@@ -595,7 +595,7 @@ class Client:
             self._token = None
 
     async def _move(self, move, url):
-        """Resumes on a second connection, while the first goes on (R42, R43)."""
+        """Resumes on a second connection, while the first goes on (R37, R38)."""
         to, insecure = urlsplit(url), self._url.startswith("ws:")
         if to.hostname not in self._move_hosts or to.scheme == "ws" and not insecure:
             return

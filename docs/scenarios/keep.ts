@@ -7,7 +7,7 @@ export const KEEP = level.scenarios
 const JOIN = { as: 'j', room_type: 'arena', options: { key: 'lobby' } }
 
 level.add(
-  'R21',
+  'R19',
   'a resume names the session, the last resume token and the position of the room',
   (s, room) => {
     s.server(room.patch({ ...STATE, n: 2 }))
@@ -20,7 +20,7 @@ level.add(
   },
 )
 
-level.add('R21', 'a connection that ends before its welcome: the same token again', (s, room) => {
+level.add('R19', 'a connection that ends before its welcome: the same token again', (s, room) => {
   s.lose(1006, { resume_token: 'resume-1' })
   s.lose(1006, { resume_token: 'resume-1' })
   s.lose(1013, { resume_token: 'resume-1', rooms: [at(room)] })
@@ -28,7 +28,7 @@ level.add('R21', 'a connection that ends before its welcome: the same token agai
   s.lose(1000, { resume_token: 'resume-2', rooms: [at(room)] })
 })
 
-level.add('R21', 'missed frames follow, then the next ones', (s, room) => {
+level.add('R19', 'missed frames follow, then the next ones', (s, room) => {
   const position = at(room)
   const missed = [
     room.patch({ ...STATE, n: 2 }),
@@ -43,7 +43,7 @@ level.add('R21', 'missed frames follow, then the next ones', (s, room) => {
     .client(null)
 })
 
-level.add('R21', 'a resync follows, under a higher epoch', (s, room) => {
+level.add('R19', 'a resync follows, under a higher epoch', (s, room) => {
   s.lose(1006, { rooms: [at(room)] }).welcome({ resumed: true })
   room.move()
   room.seq += 500
@@ -57,14 +57,14 @@ level.add('R21', 'a resync follows, under a higher epoch', (s, room) => {
     .client(null)
 })
 
-level.add('R21', 'the own left follows', (s, room) => {
+level.add('R19', 'the own left follows', (s, room) => {
   s.lose(1006, { rooms: [at(room)] }).welcome({ resumed: true })
   s.server(room.out('kicked')).expect({ seat: 'kicked' }).client(null)
   s.lose(1006, { resume_token: 'resume-2', rooms: [] })
 })
 
 level.add(
-  'R22',
+  'R20',
   'a room without a snapshot is not listed, and its join is sent again',
   (s, room) => {
     s.do('join', JOIN).client({ t: 'join', request_id: 1 })
@@ -77,7 +77,7 @@ level.add(
 )
 
 level.add(
-  'R22',
+  'R20',
   'a joined without its snapshot is asked for again, too',
   (s, room) => {
     s.do('join', JOIN).client({ t: 'join', request_id: 1 })
@@ -91,7 +91,7 @@ level.add(
 )
 
 level.add(
-  'R22',
+  'R20',
   'a join that was sent again has another member_id, which counts',
   (s, room) => {
     s.do('join', JOIN).client({ t: 'join', request_id: 1 })
@@ -103,7 +103,7 @@ level.add(
   { start: 'online' },
 )
 
-level.add('R23', 'a leave without an answer is sent again', (s, room) => {
+level.add('R21', 'a leave without an answer is sent again', (s, room) => {
   s.do('leave', { as: 'l', room_id: ARENA }).client({ t: 'leave', request_id: 2 })
   s.lose(1006, { rooms: [at(room)] }).welcome({ resumed: true })
   s.client({ t: 'leave', request_id: 2, room_id: ARENA })
@@ -112,7 +112,7 @@ level.add('R23', 'a leave without an answer is sent again', (s, room) => {
     .client(null)
 })
 
-level.add('R23', 'a leave whose answer was lost', (s, room) => {
+level.add('R21', 'a leave whose answer was lost', (s, room) => {
   s.do('leave', { as: 'l', room_id: ARENA }).client({ t: 'leave', request_id: 2 })
   s.lose(1006, { rooms: [at(room)] })
     .welcome({ resumed: true })
@@ -123,7 +123,7 @@ level.add('R23', 'a leave whose answer was lost', (s, room) => {
 })
 
 level.add(
-  'R22',
+  'R20',
   'a wait for a resync ends with the connection, and the position is the one before the gap',
   (s, room) => {
     s.server(room.patch({ ...STATE, n: 2 }))
@@ -141,38 +141,38 @@ level.add(
 
 const ask = (within_seconds: number) => ({ t: 'token', within_seconds }) as const
 
-level.add('R24', 'the server asks for a fresh token', (s) => {
+level.add('R22', 'the server asks for a fresh token', (s) => {
   s.server(ask(720)).client({ t: 'token', token: 'token-2' })
   s.wait(15_000).expect({ status: 'online' }).client(null)
 })
 
-level.add('R24', 'one token answers all questions that arrive before it', (s) => {
+level.add('R22', 'one token answers all questions that arrive before it', (s) => {
   s.do('token_delay', { ms: 8000 }).server(ask(20)).wait(1000)
   s.server(ask(19)).wait(2000).server(ask(17)).client({ t: 'token', token: 'token-2' })
   s.wait(9000).client(null)
 })
 
-level.add('R24', 'a fresh token that is refused is followed by another one after the next question', (s) => {
+level.add('R22', 'a fresh token that is refused is followed by another one after the next question', (s) => {
   s.server(ask(20)).client({ t: 'token', token: 'token-2' })
   s.error('invalid_token', {}).wait(500).server(ask(19)).client({ t: 'token', token: 'token-3' })
   s.expect({ status: 'online' }).client(null)
 })
 
 for (const code of [4200, 4299])
-  level.add('R24', `${code}: the client resumes, and the server asks for a token`, (s, room) => {
+  level.add('R22', `${code}: the client resumes, and the server asks for a token`, (s, room) => {
     s.lose(code, { resume_token: 'resume-1', rooms: [at(room)] }).welcome({ resumed: true })
     s.server(ask(5)).client({ t: 'token', token: 'token-2' })
     s.expect({ status: 'online' }).client(null)
   })
 
-level.add('R24', 'a token that takes longer than the server waits does not end the session', (s, room) => {
+level.add('R22', 'a token that takes longer than the server waits does not end the session', (s, room) => {
   s.do('token_delay', { ms: 8000 }).server(ask(5)).wait(5000)
   s.lose(4200, { resume_token: 'resume-1', rooms: [at(room)] }).welcome({ resumed: true })
   s.server(ask(5)).client({ t: 'token', token: 'token-2' })
   s.wait(9000).client(null)
 })
 
-level.add('R24', 'a token that arrives between two connections is sent on the next one', (s, room) => {
+level.add('R22', 'a token that arrives between two connections is sent on the next one', (s, room) => {
   s.do('token_delay', { ms: 1000 }).server(ask(20))
   s.lose(1006, { rooms: [at(room)] })
     .wait(2000)
@@ -181,12 +181,12 @@ level.add('R24', 'a token that arrives between two connections is sent on the ne
   s.expect({ status: 'online' }).client(null)
 })
 
-level.add('R25', '43xx while online: a new session with a fresh token', (s) => {
+level.add('R19', '43xx while online: a new session with a fresh token', (s) => {
   s.close(4399).open({ url: ADDRESS }).client({ t: 'hello', token: 'token-2' })
   s.welcome().client({ t: 'join', room_type: 'arena', options: { key: 'lobby' }, rejoin: true })
 })
 
-level.add('R25', '4300: a new session with a fresh token, and refs from 1', (s, room) => {
+level.add('R19', '4300: a new session with a fresh token, and refs from 1', (s, room) => {
   s.send('a', 1).client({ t: 'message', ref: 1, settled: 0 })
   s.lose(1006, { session_id: 'ses_1' }).close(4300)
   s.open({ url: ADDRESS }).client({ t: 'hello', token: 'token-2' })
@@ -202,7 +202,7 @@ level.add('R25', '4300: a new session with a fresh token, and refs from 1', (s, 
   s.client(null).send('b', 2).client({ t: 'message', data: 2, ref: 1, settled: 0 })
 })
 
-level.add('R26', 'messages have the refs 1, 2, 3, and an ack confirms several', (s, room) => {
+level.add('R23', 'messages have the refs 1, 2, 3, and an ack confirms several', (s, room) => {
   s.send('a', 1).client({ t: 'message', room_id: ARENA, type: 'move', data: 1, ref: 1, settled: 0 })
   s.send('b', 2).client({ t: 'message', data: 2, ref: 2, settled: 0 })
   s.send('c', 3).client({ t: 'message', data: 3, ref: 3, settled: 0 })
@@ -211,7 +211,7 @@ level.add('R26', 'messages have the refs 1, 2, 3, and an ack confirms several', 
   s.send('d', 4).client({ t: 'message', data: 4, ref: 4, settled: 3 })
 })
 
-level.add('R26', 'each seat has separate refs', (s, room) => {
+level.add('R23', 'each seat has separate refs', (s, room) => {
   const other = new ScriptRoom('arena:other', {})
   s.join(other, 2)
   s.send('a', 1).client({ t: 'message', room_id: ARENA, ref: 1 })
@@ -220,7 +220,7 @@ level.add('R26', 'each seat has separate refs', (s, room) => {
   s.server(room.ack(1)).expect({ outcomes: { a: 'done' } })
 })
 
-level.add('R26', 'messages wait for the snapshot', (s, room) => {
+level.add('R23', 'messages wait for the snapshot', (s, room) => {
   s.close(4300).open({ url: ADDRESS }).client({ t: 'hello' }).welcome().client({ t: 'join', request_id: 2 })
   s.send('a', 1).client(null)
   s.server({ t: 'joined', request_id: 2, room_id: ARENA, member_id: 'mem_2' })
@@ -228,14 +228,14 @@ level.add('R26', 'messages wait for the snapshot', (s, room) => {
   s.client({ t: 'message', data: 1, ref: 1 }).client({ t: 'message', data: 2, ref: 2 }).client(null)
 })
 
-level.add('R26', 'a message that is too large gets no ref', (s) => {
+level.add('R23', 'a message that is too large gets no ref', (s) => {
   s.send('a', 'x'.repeat(1025))
     .client(null)
     .send('b', 1)
     .client({ t: 'message', data: 1, ref: 1, settled: 0 })
 })
 
-level.add('R26', 'refs start at 1 again after a new joined', (s, room) => {
+level.add('R23', 'refs start at 1 again after a new joined', (s, room) => {
   s.send('a', 1).client({ t: 'message', ref: 1 }).server(room.ack(1))
   s.do('leave', { as: 'l', room_id: ARENA }).client({ t: 'leave', request_id: 2 }).server(room.out('left'))
   s.do('join', JOIN).client({ t: 'join', request_id: 3 })
@@ -243,7 +243,7 @@ level.add('R26', 'refs start at 1 again after a new joined', (s, room) => {
   s.send('b', 2).client({ t: 'message', ref: 1, settled: 0 })
 })
 
-level.add('R27', 'kept messages are sent again after a resume, with the same refs and data', (s, room) => {
+level.add('R24', 'kept messages are sent again after a resume, with the same refs and data', (s, room) => {
   for (const [i, as] of ['a', 'b', 'c'].entries())
     s.send(as, { i }).client({ t: 'message', ref: i + 1, settled: 0 })
   s.server(room.ack(1))
@@ -256,7 +256,7 @@ level.add('R27', 'kept messages are sent again after a resume, with the same ref
     .client(null)
 })
 
-level.add('R27', 'an error or a reply with a ref that is not kept changes nothing', (s, room) => {
+level.add('R24', 'an error or a reply with a ref that is not kept changes nothing', (s, room) => {
   s.send('a', 1).client({ t: 'message', ref: 1 }).server(room.ack(1))
   s.error('room_logic_refused', { room_id: ARENA, ref: 1 }).server(room.reply(1, 'late'))
   s.error('room_logic_refused', { room_id: ARENA, ref: 7 })
@@ -264,7 +264,7 @@ level.add('R27', 'an error or a reply with a ref that is not kept changes nothin
   s.send('b', 2).client({ t: 'message', ref: 2, settled: 1 })
 })
 
-level.add('R28', 'settled is below the lowest kept ref', (s, room) => {
+level.add('R25', 'settled is below the lowest kept ref', (s, room) => {
   for (const [i, as] of ['a', 'b', 'c'].entries())
     s.send(as, i).client({ t: 'message', ref: i + 1, settled: 0 })
   s.error('room_logic_refused', { room_id: ARENA, ref: 2 }).expect({
@@ -277,7 +277,7 @@ level.add('R28', 'settled is below the lowest kept ref', (s, room) => {
   s.server(room.ack(5)).send('f', 5).client({ t: 'message', ref: 6, settled: 5 })
 })
 
-level.add('R29', 'a refused message has its error, and the ack behind it covers the others', (s, room) => {
+level.add('R26', 'a refused message has its error, and the ack behind it covers the others', (s, room) => {
   s.send('a', 1).client({ t: 'message', ref: 1 }).send('b', 2).client({ t: 'message', ref: 2 })
   s.error('rate_limited', { room_id: ARENA, ref: 2 }, true).server(room.ack(2))
   s.expect({ outcomes: { a: 'done', b: { error: 'rate_limited' } } }).client(null)
@@ -286,7 +286,7 @@ level.add('R29', 'a refused message has its error, and the ack behind it covers 
     .client(null)
 })
 
-level.add('R29', 'a message whose outcome is forgotten', (s, room) => {
+level.add('R26', 'a message whose outcome is forgotten', (s, room) => {
   s.send('a', 1).client({ t: 'message', ref: 1 })
   s.lose(1006, { rooms: [at(room)] })
     .welcome({ resumed: true })
@@ -295,7 +295,7 @@ level.add('R29', 'a message whose outcome is forgotten', (s, room) => {
   s.expect({ outcomes: { a: { error: 'outcome_unknown' } } })
 })
 
-level.add('R29', 'a reply comes before its ack, and once more on another connection', (s, room) => {
+level.add('R26', 'a reply comes before its ack, and once more on another connection', (s, room) => {
   s.send('a', 'what?', { request: true }).client({ t: 'message', ref: 1 })
   s.server(room.reply(1, { answer: 42 }))
     .lose(1006, { rooms: [at(room)] })
@@ -307,19 +307,19 @@ level.add('R29', 'a reply comes before its ack, and once more on another connect
   s.expect({ outcomes: { a: { reply: { answer: 42 } } } })
 })
 
-level.add('R30', 'kept messages of a lost seat have an unknown outcome', (s, room) => {
+level.add('R26', 'kept messages of a lost seat have an unknown outcome', (s, room) => {
   s.send('a', 1).client({ t: 'message', ref: 1 }).send('b', 2).client({ t: 'message', ref: 2 })
   s.server(room.ack(1)).server(room.out('kicked'))
   s.expect({ seat: 'kicked', outcomes: { a: 'done', b: 'unknown' } }).client(null)
 })
 
-level.add('R30', 'a message with a reply and without an ack has an unknown outcome, too', (s, room) => {
+level.add('R26', 'a message with a reply and without an ack has an unknown outcome, too', (s, room) => {
   s.send('a', 'what?', { request: true }).client({ t: 'message', ref: 1 })
   s.server(room.reply(1, { answer: 42 })).server(room.out('closed'))
   s.expect({ seat: 'closed', outcomes: { a: 'unknown' } }).client(null)
 })
 
-level.add('R30', 'no message of an ended seat is sent again', (s, room) => {
+level.add('R26', 'no message of an ended seat is sent again', (s, room) => {
   s.send('a', 1).client({ t: 'message', ref: 1 })
   s.lose(1006, { rooms: [at(room)] })
     .welcome({ resumed: true })
@@ -328,7 +328,7 @@ level.add('R30', 'no message of an ended seat is sent again', (s, room) => {
   s.lose(1006, { rooms: [] }).welcome({ resumed: true }).client(null)
 })
 
-level.add('R21', 'a member of a missed flush changes the list', (s, room) => {
+level.add('R19', 'a member of a missed flush changes the list', (s, room) => {
   s.lose(1006, { rooms: [at(room)] }).welcome({ resumed: true })
   s.server(room.patch({ ...STATE, n: 2 })).server(room.member('disconnected', BOB))
   s.expectMembers(ME, { ...BOB, connected: false }).client(null)
@@ -340,7 +340,7 @@ export const MOVE = moving.scenarios
 
 const URL = `ws://${HOSTS[0]}:9000/`
 
-moving.add('R42', 'a move without a url: the same address, after in_ms, without a pause', (s, room) => {
+moving.add('R37', 'a move without a url: the same address, after in_ms, without a pause', (s, room) => {
   s.server({ t: 'move', in_ms: 2000 }).wait(1500).expect({ sockets: 1 })
   s.server(room.patch({ ...STATE, n: 2 })).expect({ state: { ...STATE, n: 2 } })
   s.open({ url: ADDRESS }).client({ t: 'hello', resume: { resume_token: 'resume-1', rooms: [at(room)] } })
@@ -350,14 +350,14 @@ moving.add('R42', 'a move without a url: the same address, after in_ms, without 
     .client(null)
 })
 
-moving.add('R42', 'a new move replaces one that waits', (s, room) => {
+moving.add('R37', 'a new move replaces one that waits', (s, room) => {
   s.server({ t: 'move', in_ms: 1000 }).server({ t: 'move', in_ms: 3000 })
   s.wait(2000).expect({ sockets: 1 }).wait(1500)
   s.open({ url: ADDRESS }).client({ t: 'hello', resume: { rooms: [at(room)] } })
   s.welcome({ resumed: true }).wait(500).expect({ sockets: 2, status: 'online' })
 })
 
-moving.add('R42', 'a move to a url on a listed host', (s, room) => {
+moving.add('R37', 'a move to a url on a listed host', (s, room) => {
   s.server({ t: 'move', in_ms: 0, url: URL }).open({ url: URL })
   s.client({ t: 'hello', resume: { resume_token: 'resume-1', rooms: [at(room)] } })
   s.welcome({ resumed: true }).close(4005, 1).expect({ status: 'online' })
@@ -366,21 +366,21 @@ moving.add('R42', 'a move to a url on a listed host', (s, room) => {
     .client({ t: 'hello', resume: { resume_token: 'resume-2' } })
 })
 
-moving.add('R42', 'a move to a url on another host is ignored', (s, room) => {
+moving.add('R37', 'a move to a url on another host is ignored', (s, room) => {
   s.server({ t: 'move', in_ms: 0, url: 'ws://evil.test/' }).wait(5000)
   s.server(room.patch({ ...STATE, n: 2 }))
     .expect({ sockets: 1, state: { ...STATE, n: 2 } })
     .client(null)
 })
 
-moving.first('R42', 'a move from wss: to ws: is ignored', (s) => {
+moving.first('R37', 'a move from wss: to ws: is ignored', (s) => {
   const secure = 'wss://server.test/'
   s.do('connect', { address: secure }).open({ url: secure }).client({ t: 'hello' }).welcome()
   s.server({ t: 'move', in_ms: 0, url: 'ws://server.test/' }).wait(5000).expect({ sockets: 1 })
   s.server({ t: 'move', in_ms: 0, url: `wss://${HOSTS[0]}/` }).open({ url: `wss://${HOSTS[0]}/` })
 })
 
-moving.add('R42', 'a url that cannot be opened: the client stays', (s, room) => {
+moving.add('R37', 'a url that cannot be opened: the client stays', (s, room) => {
   s.server({ t: 'move', in_ms: 0, url: URL }).open({ url: URL, refuse: true })
   s.wait(10_000)
   s.server(room.patch({ ...STATE, n: 2 }), 1)
@@ -392,7 +392,7 @@ moving.add('R42', 'a url that cannot be opened: the client stays', (s, room) => 
 })
 
 moving.add(
-  'R42',
+  'R37',
   'an address that cannot be opened is tried again, and the first connection goes on',
   (s, room) => {
     s.server({ t: 'move', in_ms: 0 }).open({ url: ADDRESS, refuse: true })
@@ -403,7 +403,7 @@ moving.add(
 )
 
 moving.add(
-  'R43',
+  'R38',
   'the first connection is used until the hello, then only for the rest of its flush',
   (s, room) => {
     s.send('a', 1).client({ t: 'message', ref: 1 })
@@ -430,7 +430,7 @@ moving.add(
 )
 
 moving.add(
-  'R43',
+  'R38',
   'a late event of the first connection is taken after the welcome of the second',
   (s, room) => {
     s.server(room.patch({ ...STATE, n: 2 }))
@@ -445,7 +445,7 @@ moving.add(
 )
 
 moving.add(
-  'R43',
+  'R38',
   'a question for a token on the first connection has its answer on the second',
   (s, room) => {
     s.do('token_delay', { ms: 1000 }).server(ask(20)).server({ t: 'move', in_ms: 0 }).open({ url: ADDRESS })
@@ -456,14 +456,14 @@ moving.add(
   },
 )
 
-moving.add('R43', 'the own left counts on the first connection, too', (s, room) => {
+moving.add('R38', 'the own left counts on the first connection, too', (s, room) => {
   s.server({ t: 'move', in_ms: 0 }).open({ url: ADDRESS })
   s.client({ t: 'hello', resume: { rooms: [at(room)] } })
   s.server(room.out('closed'), 1).expect({ seat: 'closed' })
   s.welcome({ resumed: true }).server(room.out('closed')).client(null)
 })
 
-moving.add('R43', 'a join without an answer is sent again on the second connection', (s, room) => {
+moving.add('R38', 'a join without an answer is sent again on the second connection', (s, room) => {
   s.do('join', { as: 'j', room_type: 'arena', options: { key: 'other' } })
   s.client({ t: 'join', request_id: 2 }).server({ t: 'move', in_ms: 0 }).open({ url: ADDRESS })
   s.client({ t: 'hello', resume: { rooms: [at(room)] } }).welcome({ resumed: true })
@@ -472,7 +472,7 @@ moving.add('R43', 'a join without an answer is sent again on the second connecti
 
 for (const code of [1006, 4005, 4200, 4300])
   moving.add(
-    'R44',
+    'R39',
     `a second connection that ends with ${code} before its welcome: a resume at the own address`,
     (s, room) => {
       s.send('a', 1).client({ t: 'message', ref: 1 })
@@ -491,7 +491,7 @@ for (const code of [1006, 4005, 4200, 4300])
     },
   )
 
-moving.add('R44', 'a client that has not moved in time resumes after 4101', (s, room) => {
+moving.add('R39', 'a client that has not moved in time resumes after 4101', (s, room) => {
   s.server({ t: 'move', in_ms: 60_000 }).wait(1000).close(4101)
   s.open({ url: ADDRESS }).client({ t: 'hello', resume: { resume_token: 'resume-1', rooms: [at(room)] } })
   s.welcome({ resumed: true }).expect({ status: 'online', sockets: 2 })

@@ -168,18 +168,18 @@ level.add('R9', 'a refused leave keeps the seat', (s, room) => {
 })
 
 for (const reason of ['kicked', 'closed', 'replaced'] as const)
-  level.add('R10', `the own left with the reason ${reason}`, (s, room) => {
+  level.add('R9', `the own left with the reason ${reason}`, (s, room) => {
     s.server(room.out(reason, 'for you')).expect({ seat: reason }).client(null)
   })
 
-level.add('R10', 'the left of an earlier seat is ignored', (s, room) => {
+level.add('R9', 'the left of an earlier seat is ignored', (s, room) => {
   s.server(room.out('kicked', 'for you', 'mem_before'))
   s.server(room.patch({ ...STATE, n: 2 }))
     .expect({ seat: 'joined', state: { ...STATE, n: 2 } })
     .client(null)
 })
 
-level.add('R10', 'after session_ended, the client joins again', (s, room) => {
+level.add('R9', 'after session_ended, the client joins again', (s, room) => {
   s.server(room.out('session_ended'))
   s.client({ t: 'join', request_id: 2, room_type: 'arena', options: { key: 'lobby' }, rejoin: true })
   s.server({ t: 'joined', request_id: 2, room_id: ARENA, member_id: 'mem_2' })
@@ -190,7 +190,7 @@ level.add('R10', 'after session_ended, the client joins again', (s, room) => {
     .client(null)
 })
 
-level.add('R10', 'a second left, and one of the seat before, change nothing', (s, room) => {
+level.add('R9', 'a second left, and one of the seat before, change nothing', (s, room) => {
   s.server(room.out('session_ended')).client({ t: 'join', request_id: 2, rejoin: true })
   s.server(room.out('kicked'))
   s.server({ t: 'joined', request_id: 2, room_id: ARENA, member_id: 'mem_2' }).server(room.snapshot())
@@ -200,7 +200,7 @@ level.add('R10', 'a second left, and one of the seat before, change nothing', (s
     .client(null)
 })
 
-level.add('R11', 'a resync without a request replaces state, members, epoch and seq', (s, room) => {
+level.add('R10', 'a resync without a request replaces state, members, epoch and seq', (s, room) => {
   room.move()
   room.seq += 40
   room.state = { fresh: true }
@@ -213,14 +213,14 @@ level.add('R11', 'a resync without a request replaces state, members, epoch and 
     .client(null)
 })
 
-level.add('R12', 'a patch that arrives twice is dropped', (s, room) => {
+level.add('R11', 'a patch that arrives twice is dropped', (s, room) => {
   const patch = room.patch({ ...STATE, log: ['start', 'second'] })
   s.server(patch).server(patch)
   s.server(room.patch({ ...STATE, log: ['start', 'second', 'third'] })).server(patch)
   s.expect({ state: { ...STATE, log: ['start', 'second', 'third'] } }).client(null)
 })
 
-level.add('R12', 'frames of a lower epoch are dropped', (s, room) => {
+level.add('R11', 'frames of a lower epoch are dropped', (s, room) => {
   room.move()
   s.server(room.resync())
   const next = room.patch({ ...STATE, n: 2 })
@@ -232,7 +232,7 @@ level.add('R12', 'frames of a lower epoch are dropped', (s, room) => {
     .client(null)
 })
 
-level.add('R13', 'patches add, replace and remove, also in arrays', (s, room) => {
+level.add('R12', 'patches add, replace and remove, also in arrays', (s, room) => {
   const steps: JsonObject[] = [
     { ...STATE, n: null, 'a/b~c': { deep: [1, [2]] }, '~1': '~0' },
     {
@@ -249,18 +249,18 @@ level.add('R13', 'patches add, replace and remove, also in arrays', (s, room) =>
   s.client(null)
 })
 
-level.add('R13', 'a patch replaces the whole state', (s, room) => {
+level.add('R12', 'a patch replaces the whole state', (s, room) => {
   for (const state of [['now', 'a', 'list'], 'text', null, { again: {} }])
     s.server(room.patch(state)).expect({ state })
   s.client(null)
 })
 
-level.add('R13', 'a patch without changes counts', (s, room) => {
+level.add('R12', 'a patch without changes counts', (s, room) => {
   s.server(room.patch()).server(room.patch({ ...STATE, n: 2 }))
   s.expect({ state: { ...STATE, n: 2 } }).client(null)
 })
 
-level.add('R13', 'seq continues under a higher epoch', (s, room) => {
+level.add('R12', 'seq continues under a higher epoch', (s, room) => {
   s.server(room.patch({ ...STATE, n: 2 }))
   room.move()
   s.server(room.patch({ ...STATE, n: 3 })).server(room.patch({ ...STATE, n: 4 }))
@@ -272,20 +272,20 @@ level.add('R13', 'seq continues under a higher epoch', (s, room) => {
     .client(null)
 })
 
-level.add('R14', 'another checksum: the state stays, and the client asks', (s, room) => {
+level.add('R13', 'another checksum: the state stays, and the client asks', (s, room) => {
   s.server(room.patch({ ...STATE, n: 2 }, { checksum: 1 })).expect({ state: STATE })
   s.client({ t: 'state.resync', room_id: ARENA, reason: 'checksum' })
   s.server(room.resync()).server(room.patch({ ...STATE, n: 3 }))
   s.expect({ state: { ...STATE, n: 3 } }).client(null)
 })
 
-level.add('R14', 'a patch that cannot be applied: the state stays, and the client asks', (s, room) => {
+level.add('R13', 'a patch that cannot be applied: the state stays, and the client asks', (s, room) => {
   s.server(room.change(new ObjectDelta(['nothing'], [new ObjectDelta(['x'], [new Replace(1)])])))
   s.expect({ state: STATE }).client({ t: 'state.resync', room_id: ARENA, reason: 'checksum' })
   s.server(room.resync()).expect({ state: STATE }).client(null)
 })
 
-level.add('R14', 'checksums of numbers and texts of all kinds', (s, room) => {
+level.add('R13', 'checksums of numbers and texts of all kinds', (s, room) => {
   const state = {
     numbers: [
       -1,
@@ -303,7 +303,7 @@ level.add('R14', 'checksums of numbers and texts of all kinds', (s, room) => {
   s.server(room.patch(state)).expect({ state }).client(null)
 })
 
-level.add('R15', 'events are delivered in their order', (s, room) => {
+level.add('R14', 'events are delivered in their order', (s, room) => {
   s.server(room.event('first', 1))
   s.server(room.patch())
     .server(room.event('second', { two: 2 }))
@@ -320,7 +320,7 @@ level.add('R15', 'events are delivered in their order', (s, room) => {
   }).client(null)
 })
 
-level.add('R16', 'a missing patch shows in the next patch', (s, room) => {
+level.add('R15', 'a missing patch shows in the next patch', (s, room) => {
   room.patch({ ...STATE, n: 2 })
   s.server(room.patch({ ...STATE, n: 3 })).expect({ state: STATE })
   s.client({ t: 'state.resync', room_id: ARENA, reason: 'sequence' })
@@ -330,7 +330,7 @@ level.add('R16', 'a missing patch shows in the next patch', (s, room) => {
 })
 
 level.add(
-  'R17',
+  'R16',
   'while the client waits, it drops patches, takes events and members, and asks once',
   (s, room) => {
     room.patch({ ...STATE, n: 2 })
@@ -346,7 +346,7 @@ level.add(
   },
 )
 
-level.add('R17', 'the client waits for the answer, however long it takes', (s, room) => {
+level.add('R16', 'the client waits for the answer, however long it takes', (s, room) => {
   room.patch({ ...STATE, n: 2 })
   s.server(room.patch({ ...STATE, n: 3 })).client({ t: 'state.resync', reason: 'sequence' })
   s.error('rate_limited', { room_id: ARENA }, true).wait(9000).client(null)
@@ -356,7 +356,7 @@ level.add('R17', 'the client waits for the answer, however long it takes', (s, r
     .client(null)
 })
 
-level.add('R18', 'members join, lose their connection, return and leave', (s, room) => {
+level.add('R14', 'members join, lose their connection, return and leave', (s, room) => {
   const carla = { ...CARLA, connected: true }
   s.server(room.patch()).server(room.member('joined', CARLA)).expectMembers(ME, BOB, carla)
   s.server(room.patch()).server(room.member('disconnected'))
@@ -368,13 +368,13 @@ level.add('R18', 'members join, lose their connection, return and leave', (s, ro
   s.expect({ state: { ...STATE, n: 3 } }).client(null)
 })
 
-level.add('R18', 'a change of a member that the list has already changes nothing', (s, room) => {
+level.add('R14', 'a change of a member that the list has already changes nothing', (s, room) => {
   s.server(room.member('left', CARLA)).server(room.member('disconnected', CARLA)).expectMembers(ME, BOB)
   s.server(room.member('disconnected')).server(room.member('joined'))
   s.expectMembers(ME, { ...BOB, connected: false }).client(null)
 })
 
-level.add('R18', 'a member with an unknown status is ignored', (s, room) => {
+level.add('R14', 'a member with an unknown status is ignored', (s, room) => {
   for (const who of [CARLA, BOB]) {
     const { json, room: roomId } = room.member('joined', who)
     s.server({
@@ -387,24 +387,24 @@ level.add('R18', 'a member with an unknown status is ignored', (s, room) => {
   s.expect({ state: { ...STATE, n: 2 } }).client(null)
 })
 
-level.add('R19', 'a message without a ref', (s) => {
+level.add('R17', 'a message without a ref', (s) => {
   s.send('a', { x: 1 }, { ref: false })
   s.client({ t: 'message', room_id: ARENA, type: 'move', data: { x: 1 } }).client(null)
 })
 
-level.add('R19', 'a frame above max_message_bytes is not sent', (s) => {
+level.add('R17', 'a frame above max_message_bytes is not sent', (s) => {
   s.send('a', 'x'.repeat(1025), { ref: false }).send('b', 'small', { ref: false })
   s.client({ t: 'message', data: 'small' }).client(null)
 })
 
-level.first('R19', 'messages beyond the rate are dropped or wait', (s) => {
+level.first('R17', 'messages beyond the rate are dropped or wait', (s) => {
   s.online({ limits: { messages_per_second: 2, message_burst: 6 } }).join(new ScriptRoom())
   // The ping and the join count.
   s.send('a', 1, { ref: false, times: 20 }).atMost(4)
   s.wait(1000).send('b', 1, { ref: false, times: 20 }).atMost(4)
 })
 
-level.add('R20', 'errors about a message without a ref change nothing', (s, room) => {
+level.add('R18', 'errors about a message without a ref change nothing', (s, room) => {
   s.send('a', { x: 1 }, { ref: false }).client({ t: 'message' })
   s.error('rate_limited', { room_id: ARENA }, true)
   s.server({ t: 'error', code: 'invalid_message', message: 'for people', retryable: false } as PlainMessage)
@@ -430,19 +430,19 @@ const row = (room_id: string, changes: Partial<ListedRoom> = {}): ListedRoom => 
   ...changes,
 })
 
-finding.add('R45', 'a list', (s) => {
+finding.add('R40', 'a list', (s) => {
   s.do('list', { as: 'l', room_type: 'arena', query: QUERY })
   s.client({ t: 'rooms', request_id: 1, room_type: 'arena', query: QUERY })
   s.server({ t: 'rooms', request_id: 1, rooms: [row(ARENA), row(TWO)] })
   s.expect({ lists: { l: [[ARENA, TWO]] } })
 })
 
-finding.add('R45', 'a refused list', (s) => {
+finding.add('R40', 'a refused list', (s) => {
   s.do('list', { as: 'l', room_type: 'arena', query: QUERY }).client({ t: 'rooms', request_id: 1 })
   s.error('invalid_options', { request_id: 1 }).expect({ outcomes: { l: { error: 'invalid_options' } } })
 })
 
-finding.add('R45', 'a watch gets lists until it is ended', (s) => {
+finding.add('R40', 'a watch gets lists until it is ended', (s) => {
   s.do('watch', { as: 'w', room_type: 'arena', query: QUERY })
   s.client({ t: 'rooms', request_id: 1, room_type: 'arena', query: QUERY, watch: true })
   s.server({ t: 'rooms', request_id: 1, rooms: [row(ARENA)] })
@@ -451,7 +451,7 @@ finding.add('R45', 'a watch gets lists until it is ended', (s) => {
   s.server({ t: 'rooms', request_id: 1, rooms: [] }).expect({ lists: { w: [[ARENA], [TWO]] } })
 })
 
-finding.add('R45', 'a watch gets what has changed', (s) => {
+finding.add('R40', 'a watch gets what has changed', (s) => {
   s.do('watch', { as: 'w', room_type: 'arena', query: QUERY }).client({ t: 'rooms', request_id: 1 })
   s.server({ t: 'rooms', request_id: 1, rooms: [row(ARENA), row(TWO)] })
   s.server({ t: 'rooms', request_id: 1, set: [row(TWO, { players: 2 })], gone: [] })
@@ -467,7 +467,7 @@ for (const [order, ids] of Object.entries({
   oldest: ['a', 'b', 'c', 'd'],
   newest: ['d', 'c', 'b', 'a'],
 }))
-  finding.add('R45', `a list with changes is sorted: ${order}`, (s) => {
+  finding.add('R40', `a list with changes is sorted: ${order}`, (s) => {
     const [a, b, c, d] = [
       row('arena:a', { created_at: OLDER }),
       row('arena:b'),
@@ -480,7 +480,7 @@ for (const [order, ids] of Object.entries({
     s.expect({ lists: { w: [['arena:c'], ids.map((key) => `arena:${key}`)] } })
   })
 
-finding.add('R46', 'a code leads to a room, which the join does not make', (s, room) => {
+finding.add('R41', 'a code leads to a room, which the join does not make', (s, room) => {
   s.do('join_by_code', { as: ARENA, code: 'k7qx2m' }).client({ t: 'find', request_id: 1, code: 'k7qx2m' })
   s.server({ t: 'found', request_id: 1, room_id: ARENA })
   s.client({
@@ -494,7 +494,7 @@ finding.add('R46', 'a code leads to a room, which the join does not make', (s, r
   s.server(room.snapshot()).expect({ state: STATE, outcomes: { [ARENA]: 'done' } })
 })
 
-finding.add('R46', 'a wrong code', (s) => {
+finding.add('R41', 'a wrong code', (s) => {
   s.do('join_by_code', { as: 'j', code: 'wrong' }).client({ t: 'find', request_id: 1, code: 'wrong' })
   s.error('room_not_found', { request_id: 1 })
   s.expect({ outcomes: { j: { error: 'room_not_found' } } }).client(null)
@@ -507,7 +507,7 @@ const finds = (request_id: number, ...not: string[]): JsonObject => ({
   room: { room_type: 'arena', query: QUERY, options: OPTIONS, ...(not.length > 0 && { not }) },
 })
 
-finding.add('R46', 'a room with a free seat, after others that have refused the join', (s) => {
+finding.add('R41', 'a room with a free seat, after others that have refused the join', (s) => {
   const room = new ScriptRoom(TWO)
   const full = ['arena:lobby', 'arena:banned', 'arena:mine']
   s.do('join_or_create', { as: 'j', room_type: 'arena', options: OPTIONS, query: QUERY })
@@ -523,7 +523,7 @@ finding.add('R46', 'a room with a free seat, after others that have refused the 
   s.expect({ room_id: TWO, state: STATE, outcomes: { j: 'done' } })
 })
 
-finding.add('R46', 'for at most 10 seconds', (s) => {
+finding.add('R41', 'for at most 10 seconds', (s) => {
   s.do('join_or_create', { as: 'j', room_type: 'arena', options: OPTIONS, query: QUERY })
   for (let request = 1; request < 4; request += 2) {
     s.client({ t: 'find', request_id: request }).wait(6000)
@@ -536,14 +536,14 @@ finding.add('R46', 'for at most 10 seconds', (s) => {
   s.client(null)
 })
 
-finding.add('R46', 'another refusal is final', (s) => {
+finding.add('R41', 'another refusal is final', (s) => {
   s.do('join_or_create', { as: 'j', room_type: 'arena', options: OPTIONS, query: QUERY })
   s.client({ t: 'find', request_id: 1 }).server({ t: 'found', request_id: 1, room_id: ARENA })
   s.client({ t: 'join', request_id: 2 }).error('join_refused', { request_id: 2, room_id: ARENA })
   s.expect({ outcomes: { j: { error: 'join_refused' } } }).client(null)
 })
 
-finding.add('R47', 'a lost connection ends no request', (s) => {
+finding.add('R42', 'a lost connection ends no request', (s) => {
   const list = { t: 'rooms', request_id: 1, room_type: 'arena' }
   const watch = { t: 'rooms', request_id: 2, room_type: 'arena', watch: true }
   const find = { t: 'find', request_id: 3, code: 'k7qx2m' }

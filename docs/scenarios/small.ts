@@ -47,7 +47,7 @@ function rawRoom(s: Script): Script {
 
 const asks = (s: Script) => s.client({ t: 'state.resync', room_id: ARENA, reason: 'checksum' })
 
-level.add('R36', 'unknown opcodes and further elements are ignored', (s) => {
+level.add('R31', 'unknown opcodes and further elements are ignored', (s) => {
   rawRoom(s).raw(pack([99, 'later']), pack([127]))
   const next = { ...BEFORE, n: 2 }
   s.raw(patch(11, next, null, new Map([[0, 2]]), null, 'more', 7))
@@ -55,7 +55,7 @@ level.add('R36', 'unknown opcodes and further elements are ignored', (s) => {
     .client(null)
 })
 
-level.add('R37', 'frames belong to the room of the last room frame', (s, room) => {
+level.add('R32', 'frames belong to the room of the last room frame', (s, room) => {
   const other = new ScriptRoom('arena:other', { n: 1 })
   s.join(other, 2)
   s.server(room.patch({ ...STATE, n: 5 }))
@@ -65,7 +65,7 @@ level.add('R37', 'frames belong to the room of the last room frame', (s, room) =
   s.expect({ room_id: other.id, state: { n: 7 }, events: [] }).client(null)
 })
 
-level.add('R38', 'a short epoch is the latest one; any other number is an epoch', (s) => {
+level.add('R33', 'a short epoch is the latest one; any other number is an epoch', (s) => {
   rawRoom(s)
   const { 'state.patch': opcode } = SERVER_OPCODES
   const next = (n: number) => ({ ...BEFORE, n })
@@ -79,7 +79,7 @@ level.add('R38', 'a short epoch is the latest one; any other number is an epoch'
     .client(null)
 })
 
-level.add('R38', 'the latest epoch comes from every frame, also from one that is dropped', (s) => {
+level.add('R33', 'the latest epoch comes from every frame, also from one that is dropped', (s) => {
   rawRoom(s)
   const epoch = EPOCH + 1
   const gap = pack([SERVER_OPCODES['state.patch'], epoch, FIRST_SEQ + 3, 1, null, new Map([[0, 2]])])
@@ -91,7 +91,7 @@ level.add('R38', 'the latest epoch comes from every frame, also from one that is
     .client(null)
 })
 
-level.add('R38', 'after a resume, the latest epoch is the listed one', (s) => {
+level.add('R33', 'after a resume, the latest epoch is the listed one', (s) => {
   rawRoom(s)
   const epoch = EPOCH + 1
   const gap = pack([SERVER_OPCODES['state.patch'], epoch, FIRST_SEQ + 3, 1, null, new Map([[0, 2]])])
@@ -105,7 +105,7 @@ level.add('R38', 'after a resume, the latest epoch is the listed one', (s) => {
     .client(null)
 })
 
-level.add('R39', 'decimals, float32, float64 and integers', (s) => {
+level.add('R34', 'decimals, float32, float64 and integers', (s) => {
   rawRoom(s)
   const d = (...bytes: number[]) => Uint8Array.from(bytes)
   const numbers: Part[] = [
@@ -128,7 +128,7 @@ level.add('R39', 'decimals, float32, float64 and integers', (s) => {
     .client(null)
 })
 
-level.add('R40', 'an integer key is an index, a string key is a key', (s) => {
+level.add('R35', 'an integer key is an index, a string key is a key', (s) => {
   rawRoom(s)
   const next = { ...BEFORE, '5': 'five', '3': 'three', '0': 'zero' }
   const change = new Map<Part, Part>([
@@ -141,7 +141,7 @@ level.add('R40', 'an integer key is an index, a string key is a key', (s) => {
     .client(null)
 })
 
-level.add('R40', 'a table grows, is cut, and starts anew', (s) => {
+level.add('R35', 'a table grows, is cut, and starts anew', (s) => {
   rawRoom(s)
   const one = { ...BEFORE, y: 1 }
   s.raw(patch(11, one, [4, 'y'], new Map([[4, 1]]))).expect({ state: one })
@@ -177,7 +177,7 @@ level.add('R40', 'a table grows, is cut, and starts anew', (s) => {
     .client(null)
 })
 
-level.add('R40', 'the keys of a patch that is dropped do not count', (s) => {
+level.add('R35', 'the keys of a patch that is dropped do not count', (s) => {
   rawRoom(s)
   const one = { ...BEFORE, y: 1 }
   const first = patch(11, one, [4, 'y'], new Map([[4, 1]]))
@@ -206,7 +206,7 @@ level.add('R40', 'the keys of a patch that is dropped do not count', (s) => {
 })
 
 level.add(
-  'R40',
+  'R35',
   'an index in a whole state that is not in its table: the client connects again, and lists position 0',
   (s, room) => {
     rawRoom(s)
@@ -222,7 +222,7 @@ level.add(
   },
 )
 
-level.add('R40', 'tables outlive a connection', (s, room) => {
+level.add('R35', 'tables outlive a connection', (s, room) => {
   const more = room.patch({ ...STATE, first: 1, second: { third: 2 } })
   const missed = room.patch({ ...STATE, first: 2, second: { third: 3, fourth: 4 } })
   s.server(more).lose(1006).welcome({ resumed: true }).server(missed)
@@ -230,7 +230,7 @@ level.add('R40', 'tables outlive a connection', (s, room) => {
   s.expect({ state: { ...STATE, first: 3, second: { third: 4, fourth: 5 } } }).client(null)
 })
 
-level.add('R41', 'each kind of change', (s) => {
+level.add('R36', 'each kind of change', (s) => {
   rawRoom(s)
   const one = { n: null, players: { b: { x: 3, y: {} } }, list: [[]], text: 'x', yes: true }
   const players = new Map<Part, Part>([
@@ -259,7 +259,7 @@ level.add('R41', 'each kind of change', (s) => {
     .client(null)
 })
 
-level.add('R41', 'changes of arrays', (s) => {
+level.add('R36', 'changes of arrays', (s) => {
   rawRoom(s)
   const change = (array: readonly Json[], ...parts: Part[]) => {
     const next = { ...BEFORE, '5': array }
@@ -301,7 +301,7 @@ level.add('R41', 'changes of arrays', (s) => {
     .client(null)
 })
 
-level.add('R41', 'a table with a nil, and with a map of further changes', (s) => {
+level.add('R36', 'a table with a nil, and with a map of further changes', (s) => {
   rawRoom(s)
   const next = { ...BEFORE, players: { a: { n: 7 }, b: { x: 9, n: 8 }, c: 1 } }
   const rows: Part[] = [[2, 0], 'a', null, 7, 'b', 9, 8, new Map([['c', 1]])]
@@ -321,7 +321,7 @@ const cannotBeApplied: readonly (readonly [string, Part, Part])[] = [
   ['a splice beyond the end', null, new Map<Part, Part>([[3, [new Map(), [3, 2, []]]]])],
 ]
 for (const [name, keys, change] of cannotBeApplied)
-  level.add('R41', `${name}: the state stays, and the client asks`, (s) => {
+  level.add('R36', `${name}: the state stays, and the client asks`, (s) => {
     rawRoom(s)
       .raw(patch(11, BEFORE, keys, change))
       .expect({ state: BEFORE })
@@ -337,7 +337,7 @@ for (const [name, keys, change] of cannotBeApplied)
 const layersPatch = (seq: number, ...layers: Part[]) =>
   pack([SERVER_OPCODES['state.patch'], SHORT, seq, checksumOf(BEFORE), null, null, layers])
 
-level.add('R40', 'a number stands for the layer that was named with it last', (s) => {
+level.add('R35', 'a number stands for the layer that was named with it last', (s) => {
   rawRoom(s)
   const deck = (cards: readonly number[]) => ({ deck: cards })
   const whole: Part[] = [[0, 'deck'], [new Map([[0, [1]]])]]
@@ -361,7 +361,7 @@ level.add('R40', 'a number stands for the layer that was named with it last', (s
   s.expect({ state: BEFORE }).client(null)
 })
 
-level.add('R40', 'a number that is not named: the state stays, and the client asks', (s) => {
+level.add('R35', 'a number that is not named: the state stays, and the client asks', (s) => {
   rawRoom(s)
     .raw(layersPatch(11, [3, 1, null, [new Map([['x', 1]])]]))
     .expect({ state: BEFORE })
@@ -369,7 +369,7 @@ level.add('R40', 'a number that is not named: the state stays, and the client as
 })
 
 level.add(
-  'R41',
+  'R36',
   'a layer with an index that is not in its table: the state stays, and the client asks',
   (s) => {
     rawRoom(s)
@@ -380,7 +380,7 @@ level.add(
 )
 
 // The start's connection already has the room frame. A new connection has none.
-level.add('R37', 'a new connection has no room before its first room frame', (s) => {
+level.add('R32', 'a new connection has no room before its first room frame', (s) => {
   s.lose(1006)
     .welcome({ resumed: true })
     .raw(pack([ROOM_OPCODE, ARENA]))

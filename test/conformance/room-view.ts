@@ -134,7 +134,7 @@ export class RoomView {
     }
   }
 
-  /** True if this client watches (R49). */
+  /** True if this client watches (R44). */
   get spectator(): boolean {
     return !this.members.has(this.memberId) || this.watching.has(this.memberId)
   }
@@ -172,7 +172,7 @@ export class RoomView {
     this.remember(message.checksum)
   }
 
-  /** R32 to R34. Throws ProtocolFault if a change does not fit. */
+  /** R28 to R28. Throws ProtocolFault if a change does not fit. */
   private changedLayers({ layers, seq }: StateMessage, before: ReadonlyMap<string, Json>): Map<string, Json> {
     const after = new Map(before)
     for (const { name, number, change } of layers) {
@@ -268,7 +268,7 @@ export class RoomView {
     else this.away.delete(memberId)
   }
 
-  /** R50. */
+  /** R44. */
   private takeRole({ member_id: memberId, sub, status, spectator = false }: Received<'member'>): void {
     const had = this.members.has(memberId) && this.watching.has(memberId) === (status === 'seated')
     if (status === 'unseated' && !had) this.fault(`${memberId} is unseated, but is no player`)
@@ -292,7 +292,7 @@ function merged(base: Json, layer: Json): Json {
   return result
 }
 
-/** The change of a removed key (R41 of docs/protocol.md). */
+/** The change of a removed key (R36 of docs/protocol.md). */
 const GONE = Symbol('gone')
 
 /** Applies the change of a MessagePack patch to `state`. Throws ProtocolFault if it does not fit. */
@@ -423,7 +423,7 @@ function reader(keys: readonly string[]): KeyReader {
   }
 }
 
-/** Key table of one room (R40 of docs/protocol.md). Only applied frames change it. */
+/** Key table of one room (R35 of docs/protocol.md). Only applied frames change it. */
 export class KeyTable {
   keys: string[] = []
 

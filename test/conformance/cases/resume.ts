@@ -7,8 +7,8 @@ const topic = new Topic('resume')
 export const resume = topic.cases
 
 const MISSED = 'Level 2: the frames above the listed `seq`, then the next ones'
-const APPLIED = 'R27: kept messages are sent again'
-const HIGHEST = 'R29: the `ack` after a resume'
+const APPLIED = 'R24: kept messages are sent again'
+const HIGHEST = 'R26: the `ack` after a resume'
 const LOST = 'Level 2: an `error` arrives before the `ack` that covers it'
 
 /** Returns the messages of a room's stream from the patch after `seq` on. */
@@ -157,7 +157,7 @@ topic.each(
   },
 )
 
-topic.each('a resume does not bring refusals that the client knows', 'R28', async (stage, codec) => {
+topic.each('a resume does not bring refusals that the client knows', 'R25', async (stage, codec) => {
   const { peer, room_id: roomId } = await pair(stage, codec)
   const known = peer.act(roomId, 'inc', { by: 0 })
   await peer.expect('error', { ref: known })
@@ -210,7 +210,7 @@ topic.each('no ack covers a refusal that was lost with the connection', LOST, as
 
 topic.each(
   'a resume leaves the rooms that it does not list',
-  'R22: the other rooms are left',
+  'R20: the other rooms are left',
   async (stage, codec) => {
     const { peer, view, other, witness, room_id: roomId } = await pair(stage, codec)
     // The server must know that the client has its seat. Otherwise the seat waits for a repeated join.
@@ -227,7 +227,7 @@ topic.each(
 
 topic.each(
   'a resume answers a listed room without a seat with left',
-  'R10, after a resume',
+  'R9, after a resume',
   async (stage, codec) => {
     const { peer, room_id: roomId } = await pair(stage, codec)
     const ghost = `counter:${stage.key()}`
@@ -247,7 +247,7 @@ topic.each(
 
 topic.each(
   'a position that the room never had gets a resync',
-  'R11, after a resume',
+  'R10, after a resume',
   async (stage, codec) => {
     const { peer, view, other, witness, room_id: roomId } = await pair(stage, codec)
     await other.acted(roomId, 'inc', { by: 5 })
@@ -267,7 +267,7 @@ topic.each(
 
 topic.each(
   'a repeated join gets the seat that it took while the connection was lost',
-  'R23: a `join` with the same `request_id`',
+  'R21: a `join` with the same `request_id`',
   async (stage, codec) => {
     const { peer, other, witness, room_id: roomId } = await pair(stage, codec)
     const key = stage.key()

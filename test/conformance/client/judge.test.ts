@@ -489,10 +489,10 @@ describe('Judge: the end of connections and sessions', () => {
     const script = seated().cut(code)
     script.connect()
     expect(script.resume().mistakes).toEqual([
-      `Session over: The client resumes, although connection 1 was closed with ${code}: after 43xx, start a new session.`,
+      `Resume: The client resumes, although connection 1 was closed with ${code}: after 43xx, start a new session.`,
     ])
     expect(seated().cut(code).pass(RETURN_MS).mistakes).toEqual([
-      `Session over: The connection was closed with ${code}, and the client has started no new session within 3 s.`,
+      `Resume: The connection was closed with ${code}, and the client has started no new session within 3 s.`,
     ])
   })
 
@@ -503,7 +503,7 @@ describe('Judge: the end of connections and sessions', () => {
     expect(crossed.resume().welcome(true).ping().pass(RETURN_MS).mistakes).toEqual([])
     const late = moving().pass(1500)
     late.connect()
-    expect(late.resume().mistakes).toEqual([expect.stringMatching(/^Session over: The client resumes/)])
+    expect(late.resume().mistakes).toEqual([expect.stringMatching(/^Resume: The client resumes/)])
   })
 
   it('reports a client that does not answer a request for a token in time', () => {

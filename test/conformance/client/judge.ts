@@ -221,7 +221,7 @@ export class Judge {
       return
     }
     if (hundred === 40 || hundred === 43) session.over = { code, line: line.id }
-    if (hundred === 43) this.mustStartAgain(line, how, 'Session over')
+    if (hundred === 43) this.mustStartAgain(line, how, 'Resume')
     if (hundred === 40 || hundred === 43) return
     this.mustReturn(line, session, how)
   }
@@ -288,7 +288,7 @@ export class Judge {
       this.starts += 1
     } else if (over)
       wrong(
-        'Session over',
+        'Resume',
         `The client resumes, although connection ${over.line} was closed with ${over.code}: after 43xx, start a new session.`,
       )
 
