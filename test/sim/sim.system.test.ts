@@ -27,11 +27,13 @@ function chosenMistakes(): readonly string[] {
 }
 
 describe('SimWorld', () => {
+  const histories = new Map<number, Awaited<ReturnType<typeof run>>>()
   it.each(Array.from({ length: runLength(6, 40) }, (_, i) => i + 1))(
     'breaks no rule of the checker with the faults of seed %i',
     async (seed) => {
-      const { violations } = check(await run(seed))
-      expect(violations).toEqual([])
+      const history = await run(seed)
+      if (seed === 1) histories.set(seed, history)
+      expect(check(history).violations).toEqual([])
     },
     PATIENCE_MS,
   )
@@ -51,8 +53,8 @@ describe('SimWorld', () => {
   it(
     'gives the same history for the same seed',
     async () => {
-      const [one, other] = [await run(0), await run(0)]
-      expect(JSON.stringify(other)).toBe(JSON.stringify(one))
+      const first = JSON.stringify(histories.get(1) ?? (await run(1)))
+      expect(JSON.stringify(await run(1))).toBe(first)
     },
     PATIENCE_MS,
   )

@@ -205,6 +205,7 @@ topic.each('no ack covers a refusal that was lost with the connection', LOST, as
       `ref ${refused} was refused, ref ${good} applied; the client received ${JSON.stringify(answers)}`,
     )
   }
+  await back.until('both have one seq', () => view.seq === witness.seq)
   assert.equal(canonical(view.state!), canonical(witness.state!))
 })
 
