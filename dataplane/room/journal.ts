@@ -529,11 +529,11 @@ const REPLIED = { ref: COUNT, reply: JSON_VALUE }
 const EVENT = tuple<RoomEvent>({ name: TEXT, data: JSON_VALUE, to: optional(listOf(TEXT), undefined) })
 const ACK = tuple<Ack>({ memberId: TEXT, ref: COUNT, forgotten: COUNT })
 const GRANT = tuple<Grant>({ memberId: TEXT, layer: TEXT, shown: FLAG })
-const DELTA: Part<Delta> = { kind: 'delta' }
+const CHANGE: Part<Change> = { kind: 'change' }
 const UPDATE_LAYERS = tuple<Omit<UpdateLayers, 'values'>>({
   checksum: COUNT,
-  changed: listOf(tuple<ChangedLayer>({ layer: TEXT, checksum: COUNT, created: FLAG, delta: DELTA })),
-  unseen: optional(DELTA, undefined),
+  changed: listOf(tuple<ChangedLayer>({ layer: TEXT, change: CHANGE, checksum: COUNT })),
+  unseen: optional(CHANGE, undefined),
   grants: listOf(GRANT),
 })
 const OLDEST_UPDATE_LAYERS = tuple<UpdateLayers & { sum: number }>({
@@ -543,7 +543,7 @@ const OLDEST_UPDATE_LAYERS = tuple<UpdateLayers & { sum: number }>({
     tuple<HiddenValue & { layer: string | null; at: number }>({
       layer: optional(TEXT, null),
       path: listOf(TEXT),
-      change: { kind: 'change' },
+      change: CHANGE,
       at: COUNT,
     }),
   ),
@@ -624,7 +624,7 @@ function layoutsOf(isOldest: boolean): Layouts {
     ...POSITION,
     visible: FLAG,
     checksum: COUNT,
-    delta: optional(DELTA, undefined),
+    delta: optional<Delta, undefined>({ kind: 'delta' }, undefined),
     events: listOf(EVENT),
     joined: listOf(membership),
     replaced: listOf(membership),

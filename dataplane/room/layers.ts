@@ -1,6 +1,6 @@
 import type { Json, JsonObject } from '../../shared/json.ts'
 import { hashContainer, hashEntry, hashKey } from '../../shared/sync/checksum.ts'
-import { type Change, type Delta, ObjectDelta, REMOVE, Replace } from '../../shared/sync/delta.ts'
+import { type Change, ObjectDelta, REMOVE, Replace } from '../../shared/sync/delta.ts'
 import { NOBODY } from './layer-rules.ts'
 import type { Flushed, MutableObject } from './live-object.ts'
 
@@ -9,12 +9,10 @@ import type { Flushed, MutableObject } from './live-object.ts'
 /** A layer that a flush has changed. */
 export interface ChangedLayer {
   readonly layer: string
-  /** Checksum of its state after the flush. */
+  /** `Replace`: it was empty before. REMOVE: it is empty now. */
+  readonly change: Change
+  /** Checksum of its state after the flush. 0: it is empty. */
   readonly checksum: number
-  /** True if the layer was empty before. */
-  readonly created: boolean
-  /** Change of its state. The state of an empty layer is `{}`. */
-  readonly delta: Delta
 }
 
 /** Changes of the hidden parts in a flush. */
@@ -23,7 +21,7 @@ export interface LayersChange {
   readonly checksum: number
   readonly changed: readonly ChangedLayer[]
   /** Change of the values that are hidden from all members. */
-  readonly unseen: Delta | undefined
+  readonly unseen: Change | undefined
 }
 
 /** State of a layer: its hidden values at their paths, and nothing else. */
@@ -153,25 +151,15 @@ export class Layers {
   flush(): LayersChange {
     const { keys, changes } = this.#all.flushEntries()
     const changed: ChangedLayer[] = []
-    let unseen: Delta | undefined
+    let unseen: Change | undefined
     for (const [i, layer] of keys.entries()) {
       const change = changes[i]!
-      const delta = change === REMOVE ? new Replace({}) : change
-      if (layer === NOBODY) unseen = delta
-      else
-        changed.push({
-          layer,
-          checksum: this.of(layer)?.checksum ?? EMPTY,
-          created: delta instanceof Replace && delta.added,
-          delta,
-        })
+      if (layer === NOBODY) unseen = change
+      else changed.push({ layer, change, checksum: this.of(layer)?.checksum ?? 0 })
     }
     return { checksum: this.checksum, changed, unseen }
   }
 }
-
-/** Checksum of a layer without values. */
-const EMPTY = new LayerObject().checksum
 
 /** Returns the whole state: the base with the values of all layers at their paths. Shares its parts with them. */
 export function merged(base: Json, layers: Iterable<Json>): Json {

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import type { Json } from '../../shared/json.ts'
 import { Checksum } from '../../shared/sync/checksum.ts'
-import { apply, type Delta, toOperations } from '../../shared/sync/delta.ts'
+import { apply, type Change, type Delta, REMOVE, Replace, toOperations } from '../../shared/sync/delta.ts'
 import { SeededRandom } from '../../test/kit/seeded-random.ts'
 import { type HiddenPattern, layersOf, visible } from '../../test/support/hidden-layers.ts'
 import { runLength } from '../../test/support/run-length.ts'
@@ -354,10 +354,12 @@ class Copies {
     const { changed, unseen } = layers?.flush() ?? { changed: [], unseen: undefined }
     if (delta) this.base = this.#applied(this.base, delta)
     else expect(this.#tree.checksum).toBe(checksum)
-    for (const change of changed) {
-      expect(change.created).toBe(!this.layers.has(change.layer))
-      expect(change.checksum).toBe(this.#checksum.of(this.#put(change.layer, change.delta)))
-      expect(layers?.of(change.layer)?.state ?? {}).toEqual(this.layers.get(change.layer) ?? {})
+    for (const { layer, change, checksum: sum } of changed) {
+      expect(change instanceof Replace).toBe(!this.layers.has(layer))
+      this.#put(layer, change)
+      const state = this.layers.get(layer)
+      expect(sum).toBe(state === undefined ? 0 : this.#checksum.of(state))
+      expect(layers?.of(layer)?.state).toEqual(state)
     }
     if (unseen) this.#put(NOBODY, unseen)
     return delta !== undefined || changed.length > 0 || unseen !== undefined
@@ -368,11 +370,9 @@ class Copies {
     return apply(state, delta)
   }
 
-  #put(layer: string, delta: Delta): Json {
-    const state = this.#applied(this.layers.get(layer) ?? {}, delta)
-    if (Object.keys(state as Obj).length > 0) this.layers.set(layer, state)
-    else this.layers.delete(layer)
-    return state
+  #put(layer: string, change: Change): void {
+    if (change === REMOVE) expect(this.layers.delete(layer)).toBe(true)
+    else this.layers.set(layer, this.#applied(this.layers.get(layer) ?? {}, change))
   }
 }
 

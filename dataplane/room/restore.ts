@@ -185,7 +185,7 @@ class RecordedState {
       return
     }
     if (delta) this.#base = apply(this.#base, delta)
-    for (const changed of layers?.changed ?? []) this.#change(changed.layer, changed.delta)
+    for (const { layer, change } of layers?.changed ?? []) this.#change(layer, change)
     if (layers?.unseen) this.#change(NOBODY, layers.unseen)
     this.checksums = { checksum, layers: layers?.checksum }
   }
@@ -202,10 +202,9 @@ class RecordedState {
     return tree
   }
 
-  #change(layer: string, delta: Delta): void {
-    const state = apply(this.#layers.get(layer) ?? {}, delta)
-    if (Object.keys(state as object).length > 0) this.#layers.set(layer, state)
-    else this.#layers.delete(layer)
+  #change(layer: string, change: Change): void {
+    if (change === REMOVE) this.#layers.delete(layer)
+    else this.#layers.set(layer, apply(this.#layers.get(layer) ?? {}, change))
   }
 
   /** A removed value may have been in an object that is gone, and a new one is perhaps in a new object. */

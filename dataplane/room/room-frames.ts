@@ -17,7 +17,7 @@ import type {
   StateAt,
   Subprotocol,
 } from '../../shared/protocol/messages.ts'
-import { apply, type Delta } from '../../shared/sync/delta.ts'
+import { type Delta, REMOVE, Replace } from '../../shared/sync/delta.ts'
 import { type Frame, frame, joinFrames } from '../frame.ts'
 import type { EdgeLayers, Frames } from '../traffic.ts'
 import type { Member } from './definition-types.ts'
@@ -230,16 +230,14 @@ export class LayerFrames {
     if (!update.layers) return []
     return update.layers.changed
       .filter(({ layer }) => held.has(layer))
-      .map(({ layer, checksum, created, delta }) => {
+      .map(({ layer, checksum, change }) => {
+        if (change === REMOVE) return { layer, change: null }
         const encoder = codecOf(codec, this.#codecs).layerEncoder()
-        return {
-          layer,
-          change: {
-            [codec]: created
-              ? encoder.state({ state: apply({}, delta), checksum })
-              : encoder.replay(checksum, delta),
-          },
-        }
+        const encoded =
+          change instanceof Replace
+            ? encoder.state({ state: change.value, checksum })
+            : encoder.replay(checksum, change)
+        return { layer, change: { [codec]: encoded } }
       })
   }
 
@@ -290,22 +288,22 @@ export class LayerDelivery {
       this.#frames.forget(layer)
       shown.set(layer, [...(shown.get(layer) ?? []), memberId])
     }
-    for (const { layer, checksum, created, delta } of changed) {
+    for (const { layer, checksum, change } of changed) {
       const fresh = shown.get(layer)
       const holders = this.#holders(layer).filter((id) => !newcomers.has(id) && !fresh?.includes(id))
       const now = this.#layers.of(layer)
       if (holders.length === 0 || !now) this.#frames.forget(layer)
-      // The layer was empty before and is empty again.
-      if (holders.length === 0 || (created && !now)) continue
+      if (holders.length === 0) continue
       // Members have nothing to patch in a layer that was empty. If the layer is shown to a new member, the others get a patch that defines
       // no key names for later patches. It can name removed keys, which the new member must not learn.
-      const part = !now
-        ? { layer, change: null }
-        : created
-          ? this.#frames.state(layer, now, codecs)
-          : fresh
-            ? this.#frames.replay(layer, checksum, delta, codecs)
-            : this.#frames.patch(layer, checksum, delta, now.state, codecs)
+      const part =
+        !now || change === REMOVE
+          ? { layer, change: null }
+          : change instanceof Replace
+            ? this.#frames.state(layer, now, codecs)
+            : fresh
+              ? this.#frames.replay(layer, checksum, change, codecs)
+              : this.#frames.patch(layer, checksum, change, now.state, codecs)
       encoded.push(part)
       for (const id of holders) own.give(id, part)
     }

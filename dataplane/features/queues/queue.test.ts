@@ -84,6 +84,8 @@ class Bench {
     return this.bench.join('ranked', session as string, {
       sub,
       key: 'default',
+      // A queue needs no support for layers.
+      layers: false,
       ...(data !== undefined && { data: data as never }),
       options: { ticket, ...others } as never,
     })
