@@ -1,7 +1,5 @@
-import type { Json } from '../shared/json.ts'
 import type { Field, Fields, Table } from '../shared/protocol/fields.ts'
 import { CLIENT_MESSAGES, SERVER_MESSAGES, STREAM_MESSAGES } from '../shared/protocol/messages.ts'
-import { Checksum } from '../shared/sync/checksum.ts'
 
 /** Returns the Markdown of a code word, and of a table. */
 export const code = (text: string | number): string => `\`${text}\``
@@ -63,15 +61,8 @@ function messageTable(messages: Table, before: string): string {
   return table(['`t`', 'fields', 'meaning'], rows)
 }
 
-const EXAMPLE_STATES: readonly Json[] = [null, {}, { a: 1, b: 2 }]
-
 /** Returns the text between the marks of each name. */
 export const PROTOCOL_PARTS = {
   'messages from the client': (before: string) => messageTable(CLIENT_MESSAGES, before),
   'messages from the server': (before: string) => messageTable(SERVER, before),
-  checksums: () =>
-    table(
-      ['state', 'checksum'],
-      EXAMPLE_STATES.map((state) => [code(JSON.stringify(state)), String(new Checksum().of(state))]),
-    ),
 }

@@ -178,7 +178,7 @@ topic.each('a message without ref is applied and not answered', UNRELIABLE, asyn
   )
 })
 
-topic.once('a ref of null counts as absent', 'R1: null is absent', async (stage) => {
+topic.once('a ref of null counts as absent', 'Messages from the client: null is absent', async (stage) => {
   const { peer, view, room_id: roomId } = await inCounter(stage, 'json')
   peer.sendRaw(JSON.stringify({ t: 'message', room_id: roomId, type: 'inc', data: { by: 3 }, ref: null }))
   await peer.until('it is applied', () => counted(view) === 3)

@@ -98,7 +98,7 @@ topic.each('without options the key is default', KEY, async (stage, codec) => {
   await peer.expect('joined', { request_id: id, room_id: 'counter:default' })
 })
 
-topic.once('options of null count as absent', 'R1: null is absent', async (stage) => {
+topic.once('options of null count as absent', 'Messages from the client: null is absent', async (stage) => {
   const peer = await stage.connect('json')
   const id = peer.session.nextRequest()
   peer.sendRaw(JSON.stringify({ t: 'join', request_id: id, room_type: 'counter', options: null }))
