@@ -190,8 +190,8 @@ export class FlushFrames {
   readonly #rest: Frames | undefined
   /** Undefined: the room has no layers. */
   readonly #layers: EdgeLayers | undefined
-  /** By member id, the indexes of its layers. */
-  readonly #own = new Map<string, readonly number[]>()
+  /** By member id, the indexes of its layers. Undefined: no member at this edge has a changed layer. */
+  readonly #own: ReadonlyMap<string, readonly number[]> | undefined
   readonly #wholes = new Map<Subprotocol, Frame | undefined>()
   /** Codec of the latest call of `#wholeIn`, with its result: most members use the same codec. */
   #codec: Codec | undefined
@@ -208,7 +208,9 @@ export class FlushFrames {
     this.seq = seq
     this.last = last
     this.#layers = layers
-    if (layers) for (const { member_id: id, own } of layers.members) this.#own.set(id, own)
+    this.#own = layers?.members.length
+      ? new Map(layers.members.map(({ member_id: id, own }) => [id, own]))
+      : undefined
     this.alone = alone
     this.#patch = patch
     this.#rest = rest
@@ -229,7 +231,7 @@ export class FlushFrames {
 
   /** All frames of the flush for a member, as one buffer. Undefined: it has none in this codec. */
   whole(member: Pick<Subscription, 'memberId' | 'numbers'>, codec: Codec): Frame | undefined {
-    const own = this.#own.get(member.memberId)
+    const own = this.#own?.get(member.memberId)
     if (!own) return this.#wholeIn(codec)
     const layers = own.map((i) => this.#layers!.parts[i]!)
     return stateFrame({ patch: this.#patch, layers, rest: this.#rest }, codec, member.numbers)
