@@ -129,11 +129,14 @@ export interface Figure {
   readonly goal?: { readonly value?: number; readonly p99?: number }
 }
 
-/** A figure with the range of its samples: `1.38 (1.31 to 1.44, 7 times)`. */
-export function figureText({ value, unit, samples }: Figure): string {
-  const median = inUnit(value, unit)
+/** A figure with its goal, and with the range of its samples: `1.38, goal 2 (1.31 to 1.44, 7 times, p99 1.44, goal 3)`. */
+export function figureText({ value, unit, samples, goal = {} }: Figure): string {
+  const text = (number: number): string => inUnit(number, unit)
+  const most = (limit: number | undefined): string => (limit === undefined ? '' : `, goal ${text(limit)}`)
+  const median = `${text(value)}${most(goal.value)}`
   if (samples === undefined || samples.count === 1) return median
-  return `${median} (${inUnit(samples.min, unit)} to ${inUnit(samples.max, unit)}, ${count(samples.count)} times)`
+  const { min, max, p99 } = samples
+  return `${median} (${text(min)} to ${text(max)}, ${count(samples.count)} times, p99 ${text(p99)}${most(goal.p99)})`
 }
 
 export interface RunResult {

@@ -4,6 +4,7 @@ import { beforeAll, describe, expect, it } from 'vitest'
 import { SeededRandom } from '../../test/kit/seeded-random.ts'
 import { madeUpResult } from '../../test/support/load-run.ts'
 import { newFolder } from '../../test/support/run-folder.ts'
+import { figureText } from '../result.ts'
 import { bytes, clock, digits, duration, inUnit, oneLine, percent } from '../text.ts'
 import { LiveView } from '../view.ts'
 import { reportPage } from './page.ts'
@@ -189,6 +190,15 @@ describe('text', () => {
       inUnit(3, ''),
       inUnit(12, 'sessions'),
     ]).toEqual(['150 ms', '80%', '2 s', '3', '12 sessions'])
+  })
+
+  it('has the goals of figures, and the range of their samples', () => {
+    const pause = { name: 'pause', value: 400, unit: 'ms', goal: { value: 600, p99: 2000 } }
+    const samples = { count: 4, min: 300, p95: 1500, p99: 1500, max: 1500 }
+    expect(figureText(pause)).toBe('400 ms, goal 600 ms')
+    expect(figureText({ ...pause, samples })).toBe(
+      '400 ms, goal 600 ms (300 ms to 1.50 s, 4 times, p99 1.50 s, goal 2 s)',
+    )
   })
 
   it('has no control characters of foreign text', () => {
