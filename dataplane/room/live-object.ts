@@ -45,6 +45,8 @@ export interface Step {
 
 /** The tree of a container (`LiveTree`). */
 export interface Tree {
+  /** Keys of the object that was flushed last. */
+  lastKeys: readonly string[]
   /** Throws a RoomLogicError unless a turn is open. */
   requireOpen(): void
   /** True if this turn has deleted entries. */
@@ -262,7 +264,7 @@ export class LiveObject extends Live {
   }
 
   add(slot: Slot, key: string): void {
-    this.target[key] = slot
+    define(this.target, key, slot)
     this.bytes += bytesOf(key) + bytesOf(slot)
   }
 
@@ -274,20 +276,35 @@ export class LiveObject extends Live {
     if (this.flushed === undefined || this.first === undefined) return undefined
     let marks = 0
     for (let mark: Mark | undefined = this.first; mark; mark = mark.next) marks++
-    // Exact lengths: an array that grows starts with space for 17.
-    const keys = new Array<string>(marks)
-    const changes = new Array<Change>(marks)
+    // The exact length: an array that grows starts with space for 17.
+    const changes = new Array<Change | undefined>(marks)
     let changed = 0
+    let at = 0
     for (let mark: Mark | undefined = this.first; mark; mark = mark.next) {
       const change = this.flushEntry(mark.key, mark.before)
-      if (!change) continue
-      keys[changed] = mark.key
-      changes[changed++] = change
+      if (change) changed++
+      changes[at++] = change
     }
     if (changed === 0) return undefined
-    // Setting a length costs as much as writing an entry.
-    if (changed < marks) keys.length = changes.length = changed
-    return new ObjectDelta(keys, changes)
+    const keys = this.#changedKeys(changes, changed)
+    return new ObjectDelta(keys, (changed < marks ? changes.filter((change) => change) : changes) as Change[])
+  }
+
+  /** Returns the keys of the marks that have changes. Objects mostly change like the one before, and then share its list. */
+  #changedKeys(changes: readonly (Change | undefined)[], changed: number): readonly string[] {
+    const { lastKeys } = this.tree
+    let isSame = lastKeys.length === changed
+    let at = 0
+    let mark = this.first
+    for (let i = 0; isSame && i < changes.length; i++, mark = mark!.next)
+      if (changes[i]) isSame = lastKeys[at++] === mark!.key
+    if (isSame) return lastKeys
+    const keys = new Array<string>(changed)
+    at = 0
+    mark = this.first
+    for (let i = 0; i < changes.length; i++, mark = mark!.next) if (changes[i]) keys[at++] = mark!.key
+    this.tree.lastKeys = keys
+    return keys
   }
 
   /** `last`: the keys that `before` had at the last flush. */
@@ -339,7 +356,8 @@ export class LiveObject extends Live {
     if (now === undefined) delete flushed[key]
     else {
       change = changeOf(before ?? (last as Scalar | undefined), now, true)
-      flushed[key] = flushedOf(now)
+      if (last === undefined) define(flushed, key, flushedOf(now))
+      else flushed[key] = flushedOf(now)
       sum += hashEntry(name, hashOf(now))
     }
     at.sum = sum | 0
@@ -352,7 +370,7 @@ export class LiveObject extends Live {
     let sum = 0
     for (const key of Object.keys(target)) {
       const slot = target[key]!
-      flushed[key] = firstFlushOf(slot)
+      define(flushed, key, firstFlushOf(slot))
       sum = (sum + hashEntry(hashKey(key), hashOf(slot))) | 0
     }
     this.sum = sum
@@ -403,6 +421,7 @@ export class LiveObject extends Live {
       if (typeof before === 'object' && before?.parent === this) before.parent = undefined
     }
     if (after === undefined) delete this.target[key]
+    else if (before === undefined) define(this.target, key, after as Slot)
     else this.target[key] = after as Slot
     if (after === undefined || after === DELETED) bytes -= bytesOf(key)
     else {
@@ -411,6 +430,15 @@ export class LiveObject extends Live {
     }
     this.grow(bytes)
   }
+}
+
+/**
+ * Sets an entry that the object does not have. If V8 has only seen numbers in an entry of all objects of a shape, it keeps them in place,
+ * and each read allocates. The null makes it keep references to numbers, which are read far more often than written.
+ */
+function define(object: { [key: string]: unknown }, key: string, value: unknown): void {
+  if (typeof value === 'number') object[key] = null
+  object[key] = value
 }
 
 /** An entry of an object that may have changed since the last flush. The marks of an object form a list. */

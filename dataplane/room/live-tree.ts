@@ -70,6 +70,8 @@ export class LiveTree implements Tree {
   /** Number of holes that this turn has left behind the ends of arrays. */
   #leftHoles = 0
   #open = false
+  /** For `LiveObject` only. */
+  lastKeys: readonly string[] = []
 
   /**
    * Copies, checks, measures and hashes the first state, from `create` or a record, each once. `rules`: hides parts of it in layers, and

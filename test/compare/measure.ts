@@ -108,13 +108,18 @@ const play: Measure = async (server, clients, scenario, options) => {
   return { ...figures, rss: (rssBytes - empty.rssBytes) / 1024 / scenario.clients }
 }
 
-/** Lets half of the clients play, then all. Measures the memory that the server uses for each client of the second half. */
+/**
+ * Lets half of the clients play, then all. Measures the memory that the server uses for each client of the second half: resident memory as
+ * it is, and live memory after a garbage collection.
+ */
 const memory: Measure = async (server, clients, scenario, { warmSeconds }) => {
   const half = scenario.clients / 2
   const more = async () => {
     await clients.join(half, scenario.perRoom)
     await clients.play(warmSeconds, scenario)
-    return server.sample('collect')
+    const { rssBytes } = await server.sample()
+    const { liveBytes } = await server.sample('collect')
+    return { rssBytes, liveBytes }
   }
   const before = await more()
   const after = await more()
