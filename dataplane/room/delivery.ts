@@ -64,6 +64,7 @@ interface DeliveryNeeds {
 
 const NONE: readonly never[] = []
 const NO_LAYERS: EdgeLayers = { parts: [], members: [] }
+const NOBODY: ReadonlySet<string> = new Set()
 
 /**
  * Sends flushes to the edges. Shared parts are encoded once, and only members with parts of their own cost more. Knows what was delivered
@@ -132,7 +133,11 @@ export class Delivery {
       const layers = this.#layers?.flush(
         update,
         // If a seat is taken over, the leaving session gets its layers up to this flush.
-        new Set(changes.joins.filter((join) => !join.replaces).map(({ membership }) => membership.member.id)),
+        changes.joins.length === 0
+          ? NOBODY
+          : new Set(
+              changes.joins.filter((join) => !join.replaces).map(({ membership }) => membership.member.id),
+            ),
       )
       encoded = this.#frames.update(update, this.#room.memberships.codecs.keys())
       if (layers) encoded = { ...encoded, layers: layers.encoded }

@@ -290,7 +290,7 @@ export class LayerDelivery {
     }
     for (const { layer, checksum, change } of changed) {
       const fresh = shown.get(layer)
-      const holders = this.#holders(layer).filter((id) => !newcomers.has(id) && !fresh?.includes(id))
+      const holders = this.#holders(layer, newcomers, fresh)
       const now = this.#layers.of(layer)
       if (holders.length === 0 || !now) this.#frames.forget(layer)
       if (holders.length === 0) continue
@@ -336,11 +336,16 @@ export class LayerDelivery {
     return [...parts, ...hidden.map((layer) => ({ layer, change: null }))]
   }
 
-  /** Returns the members that get changes of a layer. Members that leave with the flush still get them. */
-  #holders(layer: string): string[] {
-    const holders = [...this.#grants.holders(layer)]
+  /**
+   * Returns the members that get changes of a layer: those that had it before the flush. Members that leave with the flush still get them.
+   */
+  #holders(layer: string, newcomers: ReadonlySet<string>, fresh: readonly string[] | undefined): string[] {
+    const holders: string[] = []
+    for (const id of this.#grants.holders(layer))
+      if (!newcomers.has(id) && !fresh?.includes(id)) holders.push(id)
     const owner = ownerOf(layer)
-    if (owner !== undefined && this.#memberships.recipient(owner)?.announced) holders.push(owner)
+    if (owner !== undefined && !newcomers.has(owner) && this.#memberships.recipient(owner)?.announced)
+      holders.push(owner)
     return holders
   }
 }
