@@ -342,7 +342,7 @@ class Room:
             try:
                 self._take_state(frame, frame["seq"] - self.seq)
             except CANNOT_APPLY:
-                if "members" in frame:  # Only another connection brings the state (R16).
+                if "members" in frame:  # Only another connection brings the state (R35).
                     self.epoch = self.seq = 0
                     self._client.connection.reader.cancel()
                 else:

@@ -122,6 +122,15 @@ level.add('R21', 'a leave whose answer was lost', (s, room) => {
   s.expect({ outcomes: { l: 'done' }, seat: 'left', status: 'online' }).client(null)
 })
 
+level.add('R20', 'the position after a wrong checksum is the one before the patch', (s, room) => {
+  const position = at(room)
+  s.server(room.patch({ ...STATE, n: 2 }, { checksum: 1 })).client({ t: 'state.resync', reason: 'checksum' })
+  s.lose(1006, { rooms: [position] }).welcome({ resumed: true })
+  s.server(room.resync())
+    .expect({ state: { ...STATE, n: 2 } })
+    .client(null)
+})
+
 level.add(
   'R20',
   'a wait for a resync ends with the connection, and the position is the one before the gap',

@@ -135,6 +135,12 @@ const PYTHON: readonly Row[] = [
   ['Checksum', 'is not compared', 'if checksum(value) != frame["checksum"]:', 'if False:'],
   [
     'Checksum',
+    'a patch that differs counts',
+    'self._ask("checksum")',
+    'self.seq = frame["seq"]\n                    self._ask("checksum")',
+  ],
+  [
+    'Checksum',
     'a patch that cannot be applied is skipped',
     'else:\n                    self._ask("checksum")',
     'else:\n                    pass',
@@ -160,7 +166,14 @@ const PYTHON: readonly Row[] = [
     'elif t == "member" and not self._asking:',
   ],
   ['Gap', 'no question', 'elif ahead > 1:', 'elif False:'],
+  [
+    'Gap',
+    'the patch behind it counts',
+    'elif ahead > 1:',
+    'elif ahead > 1:\n            self.seq = frame["seq"]',
+  ],
   ['Ask', 'twice', 'if not self._asking:\n', 'if True:\n'],
+  ['Ask', 'a wait outlives its connection', 'for room in self.rooms:\n            room.end_wait()', 'pass'],
   [
     'Ask',
     'a whole state that cannot be applied is asked for again',
@@ -366,6 +379,12 @@ const PYTHON: readonly Row[] = [
     'latest only from the resume',
     'self._epochs[self._room_id] = max(latest, number)',
     'self._epochs.setdefault(self._room_id, number)',
+  ],
+  [
+    'The epoch',
+    'latest not from patches',
+    '{"epoch": self._epoch}',
+    '{"epoch": self._epoch if t != "state.patch" else lambda n: max(n, self._epochs.get(self._room_id, 0))}',
   ],
   [
     'The epoch',
