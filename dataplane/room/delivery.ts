@@ -63,6 +63,7 @@ interface DeliveryNeeds {
 }
 
 const NONE: readonly never[] = []
+const NO_EDGES: ReadonlyMap<string, never> = new Map<string, never>()
 const NO_LAYERS: EdgeLayers = { parts: [], members: [] }
 const NOBODY: ReadonlySet<string> = new Set()
 
@@ -150,7 +151,8 @@ export class Delivery {
     }
     for (const leave of parting) this.#part(leave)
     this.#delivered = { seq, checksum, members, playerCount, spectatorCount }
-    if (visible) this.#resyncs.clear()
+    // Mostly empty. A Map that is cleared gets another table.
+    if (visible && this.#resyncs.size > 0) this.#resyncs.clear()
     return this.#room.memberships.codecs.size === 0 ? undefined : encoded
   }
 
@@ -279,7 +281,12 @@ export class Delivery {
   #personal(
     { update, changes: { joins }, acked }: Flush,
     parting: readonly PendingLeave[],
-  ): { readonly personal: Map<string, PersonalPart[]>; readonly leaving: Map<string, string[]> } {
+  ): {
+    readonly personal: ReadonlyMap<string, PersonalPart[]>
+    readonly leaving: ReadonlyMap<string, string[]>
+  } {
+    if (update.events.length + acked.length + parting.length === 0)
+      return { personal: NO_EDGES, leaving: NO_EDGES }
     const departed = new Set(parting.map(({ membership }) => membership))
     const events = new Map<Membership, EventMessage[]>()
     const give = (membership: Membership, event: EventMessage) => {
@@ -331,9 +338,14 @@ export class Delivery {
   }
 
   /** Returns, by edge, the members that join with this flush, each with its snapshot. */
-  #joined({ update, members, spectatorCount, changes: { joins } }: Flush): Map<string, JoinedMember[]> {
+  #joined({
+    update,
+    members,
+    spectatorCount,
+    changes: { joins },
+  }: Flush): ReadonlyMap<string, JoinedMember[]> {
+    if (joins.length === 0) return NO_EDGES
     const byEdge = new Map<string, JoinedMember[]>()
-    if (joins.length === 0) return byEdge
     const { hidesMembers } = this.#frames
     const shared: MutableFrames = {}
     for (const { membership } of joins) {

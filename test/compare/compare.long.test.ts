@@ -28,6 +28,11 @@ test('measure has all figures of rooms on two nodes with one Redis, with and wit
   expect(direct.crossing).toBe(0)
 })
 
+test('measure has the memory of each further client', async () => {
+  const { live, further } = await measure('bare', { ...tiny, kind: 'memory' }, options)
+  expect([live, further].every(Number.isFinite)).toBe(true)
+})
+
 test('measure has the cost of listed rooms, and of the clients that find them', async () => {
   const lobby = { ...SCENARIOS.find(({ name }) => name === 'lobby')!, clients: 20 }
   const { cost, finding } = await measure('roomful', lobby, options)
