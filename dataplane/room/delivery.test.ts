@@ -304,6 +304,15 @@ describe('history', () => {
     expect(history.bytes).toBeLessThan(700 + 1.5 * kept)
   })
 
+  it('counts the data of events for single members', () => {
+    const history = emptyHistory(new RoomFrames('arena:a', codecs))
+    const events = [{ name: 'map', data: 'x'.repeat(30_000), to: ['mem_1'] }]
+    for (let seq = 1; seq <= 10; seq++) history.add({ ...update(seq), events }, undefined)
+    expect(history.latest.map(({ seq }) => seq)).toEqual([10, 9, 8])
+    while (history.dropOldest());
+    expect(history.bytes).toBe(0)
+  })
+
   describe('the histories of all rooms of a node', () => {
     it('stay within their limit: a member of a quiet room gets the whole state, and one of a busy room the updates that it missed', async () => {
       const bench = new RoomBench([counting('journal')], { limits: { historyBytes: 6000 } })

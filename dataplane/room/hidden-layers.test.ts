@@ -1,10 +1,11 @@
 import * as v from 'valibot'
 import { describe, expect, it, vi } from 'vitest'
+import type { Subprotocol } from '../../shared/protocol/messages.ts'
 import { MsgpackCodec } from '../../shared/protocol/msgpack-codec.ts'
 import { memoryStore } from '../../shared/store/memory/memory.ts'
 import { FakeClock } from '../../test/kit/fake-clock.ts'
 import { type BenchOptions, RoomBench, roomWith } from '../../test/support/rooms/room-bench.ts'
-import type { TestMember } from '../../test/support/rooms/test-member.ts'
+import { TestMember } from '../../test/support/rooms/test-member.ts'
 import type { Frame } from '../frame.ts'
 import { FlushFrames, Subscription } from '../gateway/subscription.ts'
 import { defineRoom } from './definition.ts'
@@ -183,6 +184,35 @@ describe('hidden layers', () => {
     ask()
     await bench.untilIdle()
     expect([held(bob), bob.faults]).toEqual([{ 'member:bob': { hands: { bob: [7] } } }, []])
+  })
+
+  it('are the present ones after a change of the codec and back, also if they are so large that their bytes are kept', async () => {
+    const notes = defineRoom({
+      type: 'notes',
+      layers: { 'notes.*': (memberId) => `member:${memberId}` },
+      messages: { write: { data: v.string() } },
+      create: () => ({ notes: {} as Record<string, string> }),
+      onMessage(state, { member, data }) {
+        state.notes[member.id] = data.repeat(20_000)
+      },
+    })
+    const bench = new RoomBench([notes])
+    await bench.join('notes', 'ann')
+    const write = async (text: string) => {
+      bench.message('notes', 'ann', 'write', text)
+      await bench.advance(100)
+    }
+    const resumed = async (codec: Subprotocol) => {
+      const ann = new TestMember('ann', codec)
+      bench.members.set('ann', ann)
+      await bench.resume('notes', ann)
+      return [held(ann)['member:ann'], ann.faults]
+    }
+    await write('a')
+    await resumed('roomful.v1.msgpack')
+    await resumed('roomful.v1.json')
+    await write('b')
+    expect(await resumed('roomful.v1.msgpack')).toEqual([{ notes: { ann: 'b'.repeat(20_000) } }, []])
   })
 
   it('do not change in a running room whose code is edited', async () => {

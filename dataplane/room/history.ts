@@ -26,8 +26,9 @@ export interface KeptUpdate extends LoggedUpdate, Position, OwnParts {}
 const NO_FRAMES: UpdateFrames = { patch: {}, rest: undefined }
 const NO_NAMES: readonly string[] = []
 const NO_PARTS: OwnParts = { targeted: [], grants: [] }
-/** Approximate bytes of a part for single members. */
+/** Approximate bytes of a grant, and of an event without its data and recipients. */
 const PART_BYTES = 200
+const RECIPIENT_BYTES = 8
 
 /** How the layers of a member have changed. */
 interface LayerChanges {
@@ -52,9 +53,9 @@ export class History {
   readonly #link = new Link(this)
   readonly #log = new UpdateLog()
   /** By seq. */
-  readonly #own = new Map<number, OwnParts>()
-  /** Number of events and grants in `#own`. */
-  #parts = 0
+  readonly #own = new Map<number, OwnParts & { readonly bytes: number }>()
+  /** Approximate bytes of `#own`. */
+  #ownBytes = 0
   /** Position before the first update of the log. */
   #base: Position
   #lost: readonly LostEpochs[] = []
@@ -103,16 +104,18 @@ export class History {
     const { epoch, seq, events, layers } = update
     const targeted = events.some(({ to }) => to) ? events.filter(({ to }) => to) : NO_PARTS.targeted
     const grants = layers?.grants ?? NO_PARTS.grants
-    const parts = targeted.length + grants.length
-    if (parts > 0) this.#own.set(seq, { targeted, grants })
-    this.#parts += parts
+    if (targeted.length + grants.length > 0) {
+      const bytes = targeted.reduce((sum, event) => sum + sizeOf(event), PART_BYTES * grants.length)
+      this.#own.set(seq, { targeted, grants, bytes })
+      this.#ownBytes += bytes
+    }
     this.#log.add({ epoch, since, frames, packed })
     while (this.#log.length > this.#limits.entries || this.bytes > this.#limits.bytes) this.dropOldest()
     this.#budget.used(this.#link)
   }
 
   get bytes(): number {
-    return this.#log.bytes + PART_BYTES * this.#parts
+    return this.#log.bytes + this.#ownBytes
   }
 
   /** Drops the oldest update. Returns false if there is none. */
@@ -121,8 +124,7 @@ export class History {
     if (epoch === undefined) return false
     const seq = this.#base.seq + 1
     this.#base = { epoch, seq }
-    const own = this.#own.get(seq)
-    if (own) this.#parts -= own.targeted.length + own.grants.length
+    this.#ownBytes -= this.#own.get(seq)?.bytes ?? 0
     this.#own.delete(seq)
     return true
   }
@@ -136,7 +138,7 @@ export class History {
   clear(base: Position): void {
     this.#log.clear()
     this.#own.clear()
-    this.#parts = 0
+    this.#ownBytes = 0
     this.#base = base
     this.#budget.used(this.#link)
   }
@@ -193,6 +195,10 @@ export class History {
     return { missed, shown, hidden }
   }
 }
+
+/** Approximate bytes of an event for single members. */
+const sizeOf = ({ data, to = [] }: RoomEvent): number =>
+  PART_BYTES + JSON.stringify(data).length + RECIPIENT_BYTES * to.length
 
 /** Returns the frames of an update for all members of these layers: as they were sent, or encoded now if no member used the subprotocol then. */
 function sharedFrames(

@@ -8,14 +8,15 @@ import type {
   RoomEncoder,
   WholeName,
 } from '../../shared/protocol/codec.ts'
-import type {
-  DepartureReason,
-  MemberInfo,
-  MemberStatus,
-  PlainMessage,
-  ServerMessage,
-  StateAt,
-  Subprotocol,
+import {
+  type DepartureReason,
+  type MemberInfo,
+  type MemberStatus,
+  type PlainMessage,
+  type ServerMessage,
+  type StateAt,
+  SUBPROTOCOLS,
+  type Subprotocol,
 } from '../../shared/protocol/messages.ts'
 import { type Delta, REMOVE, Replace } from '../../shared/sync/delta.ts'
 import { type Frame, frame, joinFrames } from '../frame.ts'
@@ -201,12 +202,12 @@ export class LayerFrames {
     state: Json,
     subprotocols: Iterable<Subprotocol>,
   ): LayerPart {
+    const encoders = this.#encoders.get(layer)
+    // Also those of codecs that no member uses now, because the next session of a member may use one.
+    for (const subprotocol of SUBPROTOCOLS) encoders?.[subprotocol]?.stateChanged(state)
     const change: MutableFrames = {}
-    for (const subprotocol of subprotocols) {
-      const encoder = this.#encoder(layer, subprotocol)
-      encoder.stateChanged(state)
-      change[subprotocol] = encoder.patch(checksum, delta)
-    }
+    for (const subprotocol of subprotocols)
+      change[subprotocol] = this.#encoder(layer, subprotocol).patch(checksum, delta)
     return { layer, change }
   }
 
