@@ -41,8 +41,8 @@ describe('explore finds the mistake', () => {
     ['trusting', 'owned', 'lease'],
     ['repeating', 'owned', 'chain'],
     ['hopeful', 'owned', 'committed'],
-    // Without the list of faults, the explorer would reach this mistake last.
-    ['early', 'asked', 'members'],
+    // Without these lists of faults, the explorer would reach the mistakes last.
+    ['early', 'asked', 'members', { faults: ['late'] }],
     ['grabbing', 'opened', 'chain', { faults: ['slow'] }],
     // A new owner that does not know its timers also continues with another state, which breaks the chain.
     ['refiring', 'timed', 'timers', { known: ['chain'] }],
