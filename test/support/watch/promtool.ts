@@ -33,7 +33,9 @@ export interface RuleCase {
 
 /** Runs promtool with these arguments. Returns its output. Throws an error with the output if promtool fails. */
 export function promtool(...args: string[]): string {
-  const run = spawnSync(programOr('promtool', 'prometheus'), args, { encoding: 'utf8' })
+  // With fewer collections of garbage, a test of rules takes a fifth less CPU time.
+  const env = { ...process.env, GOGC: '500' }
+  const run = spawnSync(programOr('promtool', 'prometheus'), args, { encoding: 'utf8', env })
   if (run.error) throw run.error
   const output = `${run.stdout}${run.stderr}`
   if (run.status !== 0) throw new Error(output)
