@@ -26,6 +26,7 @@ import type { Session } from './session.ts'
 import {
   type AttachResult,
   FlushFrames,
+  LOST,
   type Reliable,
   type SubscribedSession,
   Subscription,
@@ -575,11 +576,12 @@ export class Edge {
     this.forget(subscription)
     if (join) {
       // The join was a repeated one, and its seat had ended. The client does not know the member id, and waits for an answer to the join.
-      const refused = farewell?.reason === 'kicked' ? 'join_refused' : 'room_unavailable'
-      const code = refusalCode(farewell ?? {}) ?? refused
+      const ended = farewell ?? LOST
+      const refused = ended.reason === 'kicked' ? 'join_refused' : 'room_unavailable'
+      const code = refusalCode(ended) ?? refused
       this.#joinAnswered(subscription, code)
-      const text = farewell?.message ?? `the seat in ${subscription.roomId} has ended: ${farewell?.reason}`
-      subscription.fail(code, text, { request_id: join.request_id, match: farewell?.match })
+      const text = ended.message ?? `the seat in ${subscription.roomId} has ended: ${ended.reason}`
+      subscription.fail(code, text, { request_id: join.request_id, match: ended.match })
       return
     }
     if (farewell && farewell.reason !== 'left') this.#remember(session, room, farewell)

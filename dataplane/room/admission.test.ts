@@ -40,6 +40,21 @@ describe('a join', () => {
     expect(answered(bench).edges).toEqual(['node_b'])
   })
 
+  it('that is repeated gets no new seat while the `left` of its seat is on the way, which would end it', async () => {
+    const bench = new RoomBench([counter({ rate: 20 })])
+    await bench.join('counter', 'ann', { requestId: 5 })
+    await bench.advance(100)
+    bench.sent.length = 0
+    bench.send('counter', 'ann', { kind: 'leave', reason: 'kicked' })
+    await bench.join('counter', 'ann', { requestId: 5 })
+    await bench.advance(100)
+    expect(bench.sent.filter(({ kind }) => kind !== 'update')).toMatchObject([
+      { kind: 'no_seat', member_id: 'ann' },
+      { kind: 'left', member_id: 'ann' },
+    ])
+    expect(bench.describe('counter')?.members).toEqual([])
+  })
+
   it('that may not create the room is refused, and other waiting joins are not', async () => {
     const bench = new RoomBench([counter()], { quota: { perMinute: 1 } })
     await bench.join('counter', 'ann', { sub: 'ann' })

@@ -153,6 +153,11 @@ export class RoomAdmission {
     }
     const present = memberships.ofSession(request.session_id)
     if (present && this.#rejoin(present, request)) return
+    // The seat of a repeated join has ended, and its `left` is on the way. It would end a new seat under the same id.
+    if (memberships.addressee(request.member_id)) {
+      this.#replies.noSeat(request.edge, request.member_id)
+      return
+    }
     this.#beginSpan(request)
     // The record of a code can outlive its room. This is a later room with the same key.
     if (request.code !== undefined && request.code !== this.#room.code) {
