@@ -48,10 +48,10 @@ describe('a join', () => {
     bench.send('counter', 'ann', { kind: 'leave', reason: 'kicked' })
     await bench.join('counter', 'ann', { requestId: 5 })
     await bench.advance(100)
-    expect(bench.sent.filter(({ kind }) => kind !== 'update')).toMatchObject([
-      { kind: 'no_seat', member_id: 'ann' },
-      { kind: 'left', member_id: 'ann' },
-    ])
+    await bench.join('counter', 'ann', { requestId: 5 })
+    await bench.advance(100)
+    const answers = bench.sent.filter(({ kind }) => kind !== 'update')
+    expect(answers.map(({ kind }) => kind)).toEqual(['no_seat', 'left', 'left'])
     expect(bench.describe('counter')?.members).toEqual([])
   })
 

@@ -153,9 +153,10 @@ export class RoomAdmission {
     }
     const present = memberships.ofSession(request.session_id)
     if (present && this.#rejoin(present, request)) return
-    // The seat of a repeated join has ended, and its `left` is on the way. It would end a new seat under the same id.
-    if (memberships.addressee(request.member_id)) {
-      this.#replies.noSeat(request.edge, request.member_id)
+    const { edge, member_id: memberId } = request
+    // The seat of a repeated join has ended, and its `left` is on the way to the edge. It would end a new seat under the same id.
+    if (memberships.addressee(memberId) || this.#replies.hasParted(edge, memberId)) {
+      this.#replies.noSeat(edge, memberId)
       return
     }
     this.#beginSpan(request)

@@ -1,6 +1,13 @@
 import type { Clock } from '../../shared/clock.ts'
 import type { Farewell } from '../traffic.ts'
 
+interface Departure {
+  readonly farewell: Farewell
+  /** The edge that gets the `left`. */
+  readonly edge: string
+  readonly until: number
+}
+
 /** Maximum number of departures that a node remembers, for all its rooms together. */
 const MAX_DEPARTURES = 4096
 
@@ -12,7 +19,7 @@ export class Departures {
   readonly #clock: Clock
   readonly #keptMs: number
   /** By subscription id, the latest last. */
-  readonly #departures = new Map<string, { readonly farewell: Farewell; readonly until: number }>()
+  readonly #departures = new Map<string, Departure>()
 
   /** `keptMs`: how long a departure is kept, which is as long as a session can be resumed. */
   constructor(clock: Clock, keptMs: number) {
@@ -20,9 +27,9 @@ export class Departures {
     this.#keptMs = keptMs
   }
 
-  add(subscriptionId: string, farewell: Farewell): void {
+  add(subscriptionId: string, farewell: Farewell, edge: string): void {
     const now = this.#clock.monotonic()
-    this.#departures.set(subscriptionId, { farewell, until: now + this.#keptMs })
+    this.#departures.set(subscriptionId, { farewell, edge, until: now + this.#keptMs })
     for (const [oldest, { until }] of this.#departures) {
       if (until > now && this.#departures.size <= MAX_DEPARTURES) break
       this.#departures.delete(oldest)
@@ -30,8 +37,8 @@ export class Departures {
   }
 
   /** Returns how the seat of a subscription ended. Undefined: unknown, or too long ago. */
-  of(subscriptionId: string): Farewell | undefined {
+  of(subscriptionId: string): Departure | undefined {
     const departure = this.#departures.get(subscriptionId)
-    return departure && departure.until > this.#clock.monotonic() ? departure.farewell : undefined
+    return departure && departure.until > this.#clock.monotonic() ? departure : undefined
   }
 }

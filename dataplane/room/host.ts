@@ -144,7 +144,7 @@ export class RoomHost {
   #hasParted(message: ToOwner): boolean {
     if (message.kind !== 'attach') return false
     const { room, edge, member_id: subscriptionId } = message
-    const farewell = this.#needs.departures.of(subscriptionId)
+    const farewell = this.#needs.departures.of(subscriptionId)?.farewell
     if (farewell) new Replies(room, { epoch: 0 }, this.#needs).left(edge, subscriptionId, farewell)
     return farewell !== undefined
   }

@@ -473,8 +473,13 @@ describe('departures', () => {
 
   it('Departures keeps the latest 4096', () => {
     const departures = new Departures(new FakeClock(), 1000)
-    for (let i = 0; i <= 4096; i++) departures.add(`mem_${i}`, { reason: 'closed', message: `${i}` })
-    expect([0, 1, 4096].map((i) => departures.of(`mem_${i}`)?.message)).toEqual([undefined, '1', '4096'])
+    for (let i = 0; i <= 4096; i++)
+      departures.add(`mem_${i}`, { reason: 'closed', message: `${i}` }, 'node_a')
+    expect([0, 1, 4096].map((i) => departures.of(`mem_${i}`)?.farewell.message)).toEqual([
+      undefined,
+      '1',
+      '4096',
+    ])
   })
 })
 

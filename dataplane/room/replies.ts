@@ -118,7 +118,7 @@ export class Replies {
   /** The room has ended the seat of a member. The node remembers it, for a session that is moving to another edge. */
   part(edge: string, subscriptionId: string, farewell: Farewell): void {
     // A client that left a room does not ask for that seat again.
-    if (farewell.reason !== 'left') this.#needs.departures.add(subscriptionId, farewell)
+    if (farewell.reason !== 'left') this.#needs.departures.add(subscriptionId, farewell, edge)
     this.left(edge, subscriptionId, farewell)
   }
 
@@ -127,10 +127,15 @@ export class Replies {
     this.send(edge, { kind: 'left', member_id: subscriptionId, farewell })
   }
 
+  /** True if the room has sent the end of this seat to an edge. */
+  hasParted(edge: string, memberId: string): boolean {
+    return this.#needs.departures.of(memberId)?.edge === edge
+  }
+
   /** Answers a session that has no seat in the room: with the end of its seat, if this node remembers it. */
   noSeat(edge: string, memberId: string): void {
-    const farewell = this.#needs.departures.of(memberId)
-    if (farewell) this.left(edge, memberId, farewell)
+    const departure = this.#needs.departures.of(memberId)
+    if (departure) this.left(edge, memberId, departure.farewell)
     else this.send(edge, { kind: 'no_seat', member_id: memberId })
   }
 }
