@@ -133,7 +133,7 @@ export class PlayerBudgets {
   }
 }
 
-/** What the budgets of all sessions of a node share. */
+/** Dependencies of the budgets of all sessions of a node. */
 interface SharedBudgets {
   readonly clock: Clock
   /** Buckets of the players. */

@@ -365,7 +365,7 @@ describe('Edge', () => {
     }
     const asked = (): number => test.owner.of('resync').length
 
-    it('is repeated to the next owner, also if that owner has all missed updates', async () => {
+    it('is repeated to the next owner, even if that owner has all missed updates', async () => {
       const { client } = await test.join()
       test.owner.silent.add('resync')
       await ask(client)
@@ -388,7 +388,7 @@ describe('Edge', () => {
       expect(asked()).toBe(1)
     })
 
-    it('is repeated after 2 s without an answer, also if the client is leaving', async () => {
+    it('is repeated after 2 s without an answer, even if the client is leaving', async () => {
       const { client, joined } = await test.join()
       test.owner.silent.add('resync').add('leave')
       client.send({ t: 'leave', request_id: 2, room_id: joined.room_id })
