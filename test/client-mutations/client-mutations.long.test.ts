@@ -5,8 +5,10 @@ import {
   existsSync,
   mkdirSync,
   mkdtempSync,
+  readdirSync,
   readFileSync,
   rmSync,
+  statSync,
   symlinkSync,
   writeFileSync,
 } from 'node:fs'
@@ -25,7 +27,7 @@ const LIMIT_MS = 150_000
 const SEEN = join(ROOT, 'node_modules/.cache/client-mutations')
 /** Files that a run reads, in addition to the mutated one. */
 const INPUTS = [
-  ...['test_scenarios', 'test_vectors', 'fakes'].map((name) => `${PYTHON}/${name}.py`),
+  ...['test_scenarios', 'test_vectors', 'fakes'].map((name) => `${PYTHON}/tests/${name}.py`),
   'client/scenarios.test.ts',
   'docs/protocol-scenarios.json',
   'docs/protocol-vectors.json',
@@ -41,7 +43,7 @@ function runPython(file: string, source: string) {
     symlinkSync(join(ROOT, 'docs'), join(folder, 'docs'))
     writeFileSync(join(folder, file), source)
     const cwd = join(folder, PYTHON)
-    return spawnSync(pythonPath(), ['-m', 'unittest', '--failfast'], {
+    return spawnSync(pythonPath(), ['-m', 'unittest', 'discover', '-s', 'tests', '--failfast'], {
       cwd,
       timeout: LIMIT_MS,
       encoding: 'utf8',
@@ -71,22 +73,31 @@ function failureWith(file: string, source: string): string | undefined {
   return (failed[1]?.split('\n').reverse().find(Boolean) ?? failed[2])!
 }
 
-function failureOf({ file, text, instead }: Mutant): string | undefined {
-  const parts = read(file).split(text)
-  if (parts.length !== 2)
-    throw new Error(`${file} must have this text once, not ${parts.length - 1} times: ${text}`)
-  const source = parts.join(instead)
-  const hash = createHash('sha256').update(source)
-  for (const path of INPUTS) hash.update(read(path))
+/** Returns the paths of the files of a source. */
+function filesOf(source: string): readonly string[] {
+  if (!statSync(join(ROOT, source)).isDirectory()) return [source]
+  return readdirSync(join(ROOT, source), { withFileTypes: true })
+    .filter((entry) => entry.isFile())
+    .map(({ name }) => `${source}/${name}`)
+}
+
+function failureOf({ source, text, instead }: Mutant): string | undefined {
+  const found = filesOf(source).flatMap((file) => read(file).split(text).slice(1).fill(file))
+  if (found.length !== 1)
+    throw new Error(`${source} must have this text once, not ${found.length} times: ${text}`)
+  const file = found[0]!
+  const mutated = read(file).replace(text, () => instead)
+  const hash = createHash('sha256').update(mutated)
+  for (const path of [...INPUTS, ...filesOf(source)]) hash.update(read(path))
   const known = join(SEEN, hash.digest('hex'))
   if (existsSync(known)) return readFileSync(known, 'utf8')
-  const failure = failureWith(file, source)
+  const failure = failureWith(file, mutated)
   mkdirSync(SEEN, { recursive: true })
   if (failure !== undefined) writeFileSync(known, failure)
   return failure
 }
 
-it.each([...new Set(MUTANTS.map(({ file }) => file))])('%s has no mistake', (file) => {
+it.each([...new Set(MUTANTS.flatMap(({ source }) => filesOf(source)))])('%s has no mistake', (file) => {
   expect(failureWith(file, read(file))).toBe(undefined)
 })
 

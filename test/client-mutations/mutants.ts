@@ -3,9 +3,9 @@ export interface Mutant {
   /** Title of the rule in docs/protocol.md. */
   readonly rule: string
   readonly name: string
-  /** Path in the repository. */
-  readonly file: string
-  /** Part of the file, which has it exactly once. */
+  /** Path in the repository: a file, or a folder. */
+  readonly source: string
+  /** Part of the source, which has it exactly once. */
   readonly text: string
   readonly instead: string
 }
@@ -74,7 +74,7 @@ const PYTHON: readonly Row[] = [
   [
     'Leave',
     'a refused leave ends the seat',
-    '_settle(self._answer, error=RoomfulError(**frame))',
+    'settle(self._answer, error=RoomfulError(**frame))',
     'self.lose(RoomfulError(**frame))',
   ],
   ['Leave', 'the left of an earlier seat counts', 'frame["member_id"] == self.member_id:  # R9', 'True:'],
@@ -301,8 +301,8 @@ const PYTHON: readonly Row[] = [
   [
     'Settled',
     'refused messages do not count',
-    '_settle(self._kept.pop(ref)[1], error=RoomfulError(**frame))',
-    '_settle(self._kept[ref][1], error=RoomfulError(**frame))',
+    'settle(self._kept.pop(ref)[1], error=RoomfulError(**frame))',
+    'settle(self._kept[ref][1], error=RoomfulError(**frame))',
   ],
   ['Settled', 'always 0', 'return next(iter(self._kept), self._last_ref + 1) - 1', 'return 0'],
   [
@@ -314,19 +314,19 @@ const PYTHON: readonly Row[] = [
   [
     'Outcome',
     'an error with a ref is tried again',
-    '_settle(self._kept.pop(ref)[1], error=RoomfulError(**frame))',
+    'settle(self._kept.pop(ref)[1], error=RoomfulError(**frame))',
     'self._client.send(self._kept[ref][0])',
   ],
   [
     'Outcome',
     'done at the reply',
     'self._kept[ref][2] = frame.get("data")',
-    '_settle(self._kept.pop(ref)[1], frame.get("data"))',
+    'settle(self._kept.pop(ref)[1], frame.get("data"))',
   ],
   [
     'Outcome',
     'kept messages stay',
-    '_settle(outcome, error=RoomfulError("seat_lost", "the outcome is unknown"))',
+    'settle(outcome, error=RoomfulError("seat_lost", "the outcome is unknown"))',
     'pass',
   ],
   [
@@ -364,8 +364,8 @@ const PYTHON: readonly Row[] = [
   [
     'Merge',
     'the layer wins',
-    '{k: _merge(base[k], v) if k in base else v',
-    '{k: _merge(base[k], v) if isinstance(v, dict) and k in base else v',
+    '{k: merge(base[k], v) if k in base else v',
+    '{k: merge(base[k], v) if isinstance(v, dict) and k in base else v',
   ],
   [
     'MessagePack',
@@ -509,11 +509,11 @@ const CLIENT: readonly Row[] = [
   ['Find', 'for ever', 'if (clock.monotonic() >= until)', 'if (false)'],
 ]
 
-const rows = (file: string, list: readonly Row[]): readonly Mutant[] =>
-  list.map(([rule, name, text, instead]) => ({ rule, name, file, text, instead }))
+const rows = (source: string, list: readonly Row[]): readonly Mutant[] =>
+  list.map(([rule, name, text, instead]) => ({ rule, name, source, text, instead }))
 
 export const MUTANTS: readonly Mutant[] = [
-  ...rows('clients/python/roomful.py', PYTHON),
+  ...rows('clients/python/roomful', PYTHON),
   ...rows('client/finding.ts', FINDING),
   ...rows('client/client.ts', CLIENT),
 ]

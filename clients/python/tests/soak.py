@@ -1,6 +1,6 @@
 """Six players count together while the nodes of `npm run cluster` are killed and drained:
 
-python3 clients/python/soak.py [seconds between faults]
+python3 clients/python/tests/soak.py [seconds between faults]
 
 Prints the totals. The exit code is 0 if every message was counted once and no client needed a
 whole state after its first one.
@@ -11,10 +11,12 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-import roomful
-from bot import connect
+from conformance import connect
 
-ROOT = Path(__file__).parents[2]
+from roomful.codec import OPCODES, Json, MsgPack
+from roomful.connection import open_websocket
+
+ROOT = Path(__file__).parents[3]
 PLAYERS = 6
 FAULTS = ("kill 2", "drain 3", "kill 1", "drain 2")
 
@@ -34,7 +36,7 @@ class CountingSocket:
         return frame
 
     async def send(self, frame):
-        await self._socket.send(self._count(frame, "asked", roomful.OPCODES["state.resync"]))
+        await self._socket.send(self._count(frame, "asked", OPCODES["state.resync"]))
 
     async def recv(self):
         return self._count(await self._socket.recv(), "received", 20)
@@ -89,9 +91,9 @@ async def count(cluster, number, totals, stop):
 
     async def open_socket(url, **options):
         totals["connections"] += 1
-        return CountingSocket(await roomful.open_websocket(url, **options), totals)
+        return CountingSocket(await open_websocket(url, **options), totals)
 
-    codec = (roomful.Json, roomful.MsgPack)[number % 2]
+    codec = (Json, MsgPack)[number % 2]
     options = {"codec": codec, "open_socket": open_socket}
     client = await connect(cluster.url, cluster.token_url, f"player-{number}", **options)
     room = await client.join("counter", key="soak")

@@ -1,6 +1,6 @@
 """Three players, for the conformance proxy:
 
-npm run conformance -- --client ws://127.0.0.1:7350 --exec "python3 clients/python/bot.py"
+npm run conformance -- --client ws://127.0.0.1:7350 --exec "python3 clients/python/tests/conformance.py"
 """
 
 import asyncio

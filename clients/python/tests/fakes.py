@@ -4,7 +4,8 @@ import asyncio
 import json
 
 import msgpack
-import roomful
+
+from roomful import codec
 
 
 class FakeSocket:
@@ -35,17 +36,17 @@ def client_message(frame):
     """Returns the JSON form of a client's frame of either subprotocol."""
     if isinstance(frame, str):
         return json.loads(frame)
-    opcode, *values = msgpack.unpackb(frame, ext_hook=roomful.decimal)
-    t, names = roomful.BY_OPCODE[opcode]
+    opcode, *values = msgpack.unpackb(frame, ext_hook=codec.decimal)
+    t, names = codec.BY_OPCODE[opcode]
     message = {"t": t} | {name: v for name, v in zip(names, values) if v is not None}
     start = message.pop("start", None)
     if isinstance(start, str):
         message["token"] = start
     elif start:
         session_id, resume_token, rooms = start
-        rooms = [dict(zip(roomful.LISTED, room)) for room in rooms]
+        rooms = [dict(zip(codec.LISTED, room)) for room in rooms]
         resume = {"session_id": session_id, "resume_token": resume_token, "rooms": rooms}
         message["resume"] = resume
     if t == "state.resync":
-        message["reason"] = roomful.ASK_REASONS[message["reason"]]
+        message["reason"] = codec.ASK_REASONS[message["reason"]]
     return message

@@ -5,9 +5,11 @@ import unittest
 from pathlib import Path
 
 from fakes import client_message
-from roomful import CANNOT_APPLY, NOTHING, Json, MsgPack, checksum, layers_in, part_after
 
-VECTORS = json.loads((Path(__file__).parents[2] / "docs/protocol-vectors.json").read_text())
+from roomful import Json, MsgPack
+from roomful.state import CANNOT_APPLY, NOTHING, checksum, layers_in, part_after
+
+VECTORS = json.loads((Path(__file__).parents[3] / "docs/protocol-vectors.json").read_text())
 
 
 def bytes_of(vector):

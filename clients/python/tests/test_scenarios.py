@@ -4,14 +4,14 @@ server: it has sockets in memory and a clock that it advances."""
 import asyncio
 import json
 import logging
-import os
 import unittest
 from pathlib import Path
 
-import roomful
 from fakes import FakeSocket, client_message
 
-DOCS = Path(__file__).parents[2] / "docs"
+import roomful
+
+DOCS = Path(__file__).parents[3] / "docs"
 FILE = json.loads((DOCS / "protocol-scenarios.json").read_text())
 LEVELS = 1, 2, 3, 4, 5, 7
 CODECS = {"json": roomful.Json, "msgpack": roomful.MsgPack}
@@ -240,8 +240,10 @@ def add_tests():
         for codec in ("json", "msgpack"):
             frames_only = any("msgpack" in s and "server" not in s for s in scenario["steps"])
             if codec == "msgpack" or not frames_only:
+
                 def test(self, scenario=scenario, codec=codec):
                     self.run_scenario(scenario, codec)
+
                 test.__doc__ = f"{scenario['rule']} {codec}: {scenario['name']}"
                 setattr(Scenarios, f"test_{number:03}_{codec}", test)
 
