@@ -14,11 +14,12 @@ import { expects } from '../shared/config/kinds.ts'
 import { variables } from '../shared/config/variables.ts'
 import { createLog } from '../shared/log.ts'
 import { processMetrics, registerMetrics } from '../shared/metrics.ts'
-import { CLOSE, CLOSE_MEANINGS, type CloseName, ERRORS } from '../shared/protocol/error-codes.ts'
+import { CLOSE, CLOSE_MEANINGS, type CloseName } from '../shared/protocol/error-codes.ts'
 import { storeMetrics, storeServerMetrics } from '../shared/store/health.ts'
 import { memoryStore } from '../shared/store/memory/memory.ts'
 import type { Store } from '../shared/store/port.ts'
 import { authorisationTables } from '../test/authorisation/matrix.ts'
+import { errorTable } from './errors.ts'
 import { code, PROTOCOL_PARTS, table } from './protocol-tables.ts'
 import { measuredTable, playersTable, scalingChart } from './scaling.ts'
 import { scenariosJson } from './scenarios/index.ts'
@@ -157,15 +158,8 @@ const PARTS: Readonly<Record<string, (before: string) => string | Promise<string
   'metrics of control': () => metricTable(control, (name) => !onNodes(name)),
   'metrics of every process': () => metricTable(node, onControl),
   'metrics of workers': () => metricTable(workers, () => true),
-  'error codes': () =>
-    table(
-      ['Code', 'Meaning', 'Retryable'],
-      Object.entries(ERRORS).map(([name, { meaning, retryable }]) => [
-        code(name),
-        meaning,
-        retryable ? 'yes' : '',
-      ]),
-    ),
+  errors: () => errorTable(false),
+  'errors of tickets': () => errorTable(true),
   'names of close codes': () =>
     table(
       ['Code', 'Name', 'Meaning'],
@@ -215,6 +209,8 @@ async function withParts(page: string): Promise<string> {
 const rewritten: Readonly<Record<string, (before: string) => string | Promise<string>>> = {
   'docs/reference.md': withParts,
   'docs/protocol.md': withParts,
+  'docs/client.md': withParts,
+  'docs/matchmaking.md': withParts,
   'docs/protocol-scenarios.json': scenariosJson,
   'docs/runbooks.md': withParts,
   'docs/redis.md': withParts,

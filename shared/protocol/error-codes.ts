@@ -61,96 +61,43 @@ export const closeAdvice = (code: number): CloseAdvice => ADVICE[Math.floor(code
 export const closeName = (code: number): CloseName | undefined =>
   (Object.keys(CLOSE) as CloseName[]).find((name) => CLOSE[name] === code)
 
-/** All values of `code` in `error` messages of the websocket. True: the same request may succeed later. */
+/** All values of `code` in `error` messages of the websocket. `retryable`: the same request may succeed later. docs/errors.ts describes them. */
 export const ERRORS = {
-  invalid_message: {
-    retryable: false,
-    meaning: 'an unknown t, or a field is missing or wrong',
-  },
-  forbidden: { retryable: false, meaning: 'the token does not allow this room' },
-  unknown_room_type: { retryable: false, meaning: 'no room type of this name is installed' },
-  invalid_options: { retryable: false, meaning: 'the join options do not fit the room type' },
-  join_refused: { retryable: false, meaning: 'the room type refused the join' },
-  ticket_refused: { retryable: false, meaning: 'the queue refused the ticket' },
-  already_queued: {
-    retryable: false,
-    meaning: 'the player has a ticket with other data in the queue',
-  },
-  party_full: { retryable: false, meaning: 'the party has as many members as its code says' },
-  party_refused: {
-    retryable: false,
-    meaning: 'the room of the match refused another player of the party',
-  },
-  party_timeout: { retryable: false, meaning: 'the party was not complete after 60 s' },
-  match_failed: {
-    retryable: false,
-    meaning: 'room code failed in three matches of the ticket, each with other players',
-  },
-  gave_up: { retryable: false, meaning: 'the ticket has waited for giveUpSeconds of the queue' },
-  matched: { retryable: false, meaning: 'the queue has made the match of the player: see match' },
-  banned: {
-    retryable: false,
-    meaning:
-      'the player is banned from this room, or from its room type: the message is the reason of the ban',
-  },
-  client_outdated: {
-    retryable: false,
-    meaning: 'the room type needs a feature that hello has not named',
-  },
-  room_full: {
-    retryable: true,
-    meaning: 'the room has no free seat: maxPlayers players and reservations, or spectators.max spectators',
-  },
-  room_not_found: {
-    retryable: false,
-    meaning: 'there is no such room, or the token does not allow it, and the join makes none',
-  },
-  queue_full: { retryable: true, meaning: 'the queue has no place for another ticket' },
-  room_unavailable: { retryable: true, meaning: 'the room cannot be reached at the moment' },
-  overloaded: { retryable: true, meaning: 'no node can take another room at the moment' },
-  project_full: { retryable: true, meaning: 'the project has as many rooms as it may have' },
-  too_many_rooms: {
-    retryable: false,
-    meaning:
-      'the session is in limits.max_rooms rooms or watches too many lists, the player has too many seats in the room, too many clients share a token without sub and an address, or the player has made too many rooms that sleep or have timers',
-  },
-  already_joined: {
-    retryable: false,
-    meaning: 'this or another session of the player is in the room (sameSub)',
-  },
-  replaced: {
-    retryable: true,
-    meaning: 'another session of the player has the seat (rejoin, sameSub)',
-  },
-  not_in_room: { retryable: false, meaning: 'the session is not in the room' },
-  unknown_type: { retryable: false, meaning: 'the room type has no message of this type' },
-  not_a_player: { retryable: false, meaning: 'spectators send no messages of this type' },
-  invalid_payload: { retryable: false, meaning: 'the data does not fit the message type' },
-  rate_limited: {
-    retryable: true,
-    meaning: 'too many messages, new rooms or wrong codes, or the node is busy',
-  },
-  too_many_requests: {
-    retryable: true,
-    meaning: 'too many messages of the member wait until it knows their replies',
-  },
-  room_logic_refused: {
-    retryable: false,
-    meaning: 'the room logic refused, and says why; the state is unchanged',
-  },
-  room_logic_failed: {
-    retryable: false,
-    meaning: 'the room logic failed; the state is unchanged',
-  },
-  outcome_unknown: {
-    retryable: false,
-    meaning: 'the message came before, and its outcome or its reply is forgotten',
-  },
-  invalid_token: {
-    retryable: false,
-    meaning: 'the fresh token was not accepted; the old one stays valid',
-  },
-} as const satisfies Record<string, { retryable: boolean; meaning: string }>
+  invalid_message: { retryable: false },
+  forbidden: { retryable: false },
+  unknown_room_type: { retryable: false },
+  invalid_options: { retryable: false },
+  join_refused: { retryable: false },
+  ticket_refused: { retryable: false },
+  already_queued: { retryable: false },
+  party_full: { retryable: false },
+  party_refused: { retryable: false },
+  party_timeout: { retryable: false },
+  match_failed: { retryable: false },
+  gave_up: { retryable: false },
+  matched: { retryable: false },
+  banned: { retryable: false },
+  client_outdated: { retryable: false },
+  room_full: { retryable: true },
+  room_not_found: { retryable: false },
+  queue_full: { retryable: true },
+  room_unavailable: { retryable: true },
+  overloaded: { retryable: true },
+  project_full: { retryable: true },
+  too_many_rooms: { retryable: false },
+  already_joined: { retryable: false },
+  replaced: { retryable: true },
+  not_in_room: { retryable: false },
+  unknown_type: { retryable: false },
+  not_a_player: { retryable: false },
+  invalid_payload: { retryable: false },
+  rate_limited: { retryable: true },
+  too_many_requests: { retryable: true },
+  room_logic_refused: { retryable: false },
+  room_logic_failed: { retryable: false },
+  outcome_unknown: { retryable: false },
+  invalid_token: { retryable: false },
+} as const satisfies Record<string, { retryable: boolean }>
 
 export type ErrorCode = keyof typeof ERRORS
 

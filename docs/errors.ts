@@ -1,0 +1,253 @@
+import type { RoomfulErrorCode } from '../client/errors.ts'
+import { CLOSE, closeAdvice, ERRORS } from '../shared/protocol/error-codes.ts'
+import { code, table } from './protocol-tables.ts'
+
+/** A call or callback that reports the error, its meaning there, and what the caller should do. */
+type Row = readonly [from: string, meaning: string, advice: string]
+
+/** Members and callbacks of the client that report errors. */
+const CONNECTION = '`connect`, `onConnectionChange`'
+const JOIN = '`join`'
+const SEND = '`send`'
+const TICKET = '`matched`'
+
+const PLAYER_TEXT = 'Show `message` to the player'
+const LOOK_FIRST = 'Look at `room.state`, then decide'
+const SDK_RECONNECTS = 'Nothing: the SDK reconnects'
+
+/** All errors that the SDK reports. It handles the others itself. */
+const ERROR_ROWS: Readonly<Record<Exclude<RoomfulErrorCode, 'normal' | 'matched'>, readonly Row[]>> = {
+  invalid_payload: [[SEND, 'the data does not fit the schema, or the type is no string', 'Fix the page']],
+  invalid_message: [
+    [`${SEND}, ${JOIN}`, 'a field has a wrong type or size, such as a key of 129 characters', 'Fix the page'],
+  ],
+  unknown_type: [
+    [SEND, 'the room type has no message of this type', 'Fix the page, or deploy the room first'],
+  ],
+  not_a_player: [
+    [SEND, 'this client watches, and spectators cannot send this type', 'Offer it to players only'],
+  ],
+  room_logic_refused: [
+    [`${SEND}, ${JOIN}`, 'the room refused. The state did not change. `message` is the reason', PLAYER_TEXT],
+  ],
+  room_logic_failed: [
+    [
+      `${SEND}, ${JOIN}`,
+      "the room's code threw an error. The state did not change",
+      "Look into the server's log",
+    ],
+  ],
+  rate_limited: [
+    [SEND, 'too many messages of this type (`rate` of the room type)', 'Send less often'],
+    [JOIN, 'the player has created too many rooms in a minute', 'Try again after a minute'],
+    ['`joinByCode`', '10 wrong codes in a minute', 'Try again after a minute'],
+    ['`rooms`', '32 lists have no answer yet', 'Use `watchRooms`'],
+    [
+      CONNECTION,
+      'the player has too many sessions, or the client has sent far too many unreliable messages. The client closes',
+      'Close other tabs, or send less',
+    ],
+    [TICKET, 'the player has created too many rooms in a minute', 'Queue again after a minute'],
+  ],
+  payload_too_large: [[SEND, 'the message is larger than `MAX_MESSAGE_BYTES` of the server', 'Send less']],
+  too_many_requests: [['`request`', '32 requests of the room have no reply yet', 'Await replies first']],
+  no_reply: [['`request`', 'the room applied the message, but its type has no reply', 'Use `send`']],
+  queue_full: [
+    [SEND, '`maxUnacked` messages or `maxUnackedBytes` bytes are unconfirmed', 'Await earlier messages'],
+    [TICKET, 'the queue or its shard has no place', 'Queue again later'],
+  ],
+  storage_full: [
+    [
+      SEND,
+      "with `resume: 'tab'`: the tab's storage is full. The message was not sent",
+      'Free `sessionStorage`',
+    ],
+  ],
+  resume_failed: [
+    [SEND, 'the session was lost. The room may or may not have applied the message', LOOK_FIRST],
+  ],
+  not_in_room: [
+    [
+      SEND,
+      'the client is no longer in the room. The room may or may not have applied an earlier message',
+      LOOK_FIRST,
+    ],
+  ],
+  outcome_unknown: [
+    [
+      SEND,
+      'the server has [forgotten](limits.md#messages) the result. The room may or may not have applied the message',
+      LOOK_FIRST,
+    ],
+  ],
+  unknown_room_type: [
+    [`${JOIN}, \`rooms\``, 'the server has no such room type', 'Fix the page, or deploy the room first'],
+  ],
+  invalid_options: [
+    [
+      JOIN,
+      'the options do not fit the schema, or the room type has no spectators',
+      'Fix the page: `message` names the field',
+    ],
+    [
+      '`rooms`, `joinOrCreate`',
+      'the query does not fit the data of the rooms, or looks at more than 10,000 rooms',
+      'Use other conditions',
+    ],
+  ],
+  room_not_found: [
+    [`${JOIN}, \`joinByCode\``, 'the room does not exist, and the join creates none', 'Tell the player'],
+  ],
+  forbidden: [[JOIN, 'the token does not allow this room', 'Ask your backend for another token']],
+  join_refused: [
+    [JOIN, "the room's `admit` refused the player. `message` is the reason", PLAYER_TEXT],
+    [TICKET, '`admit` of the match refused the player. `message` is the reason', PLAYER_TEXT],
+  ],
+  room_full: [[JOIN, 'no place is free, for a player or for a spectator', 'Join another room, or watch']],
+  banned: [
+    [
+      `${JOIN}, ${CONNECTION}`,
+      'the player is banned from this [room](rooms.md#bans), its type or the [project](operations.md#ban-a-player). With a ban from the project, the client closes',
+      PLAYER_TEXT,
+    ],
+    [TICKET, 'the player is banned from the queue or from the room type of its matches', PLAYER_TEXT],
+  ],
+  already_joined: [
+    [
+      JOIN,
+      "this client is in the room, or another client of the player is (`sameSub: 'refuse'`)",
+      'Tell the player',
+    ],
+  ],
+  too_many_rooms: [
+    [`${JOIN}, \`watchRooms\``, 'the client is in 16 rooms, or watches 4 lists', 'Leave one'],
+    [
+      JOIN,
+      'the player has [4 seats](rooms.md#a-player-who-joins-twice) in the room, or has created too many rooms that sleep or have timers',
+      'Leave a room, or end some',
+    ],
+    [JOIN, 'too many clients share one token [without `sub`](limits.md#guests)', 'Give each player a `sub`'],
+  ],
+  project_full: [[JOIN, 'the project has its maximum number of rooms', 'Tell your operator']],
+  client_outdated: [[JOIN, 'the client is too old for this room', 'Reload or update the page']],
+  room_unavailable: [
+    [`${JOIN}, ${SEND}, \`rooms\``, 'the room cannot be reached at the moment', 'Try again'],
+  ],
+  overloaded: [
+    [`${JOIN}, \`onConnectionChange\``, 'the servers have no capacity at the moment', 'Try again later'],
+  ],
+  replaced: [
+    ['`onLeave`', 'another client of the player has the seat (`sameSub`)', 'Tell the player'],
+    [TICKET, 'another client of the player has the ticket', 'Tell the player'],
+  ],
+  unauthenticated: [['`connect`', 'the token is invalid', 'Fix `getToken`']],
+  token_expired: [
+    [
+      CONNECTION,
+      'the token has expired, and the client cannot get another one. The client closes',
+      'Pass `getToken`',
+    ],
+  ],
+  revoked: [
+    [CONNECTION, 'the API key of the token, or the player, was revoked. The client closes', 'Sign in again'],
+  ],
+  token_unavailable: [
+    [
+      '`connect`, `onError`',
+      "`getToken` failed. `message` has your backend's text",
+      'While connected, nothing: the SDK calls it again',
+    ],
+  ],
+  invalid_token: [['`onError`', 'the server rejected the new token', 'Nothing: the SDK fetches another']],
+  connection_failed: [
+    [
+      '`connect`',
+      'the server did not answer in time',
+      'Try again. With `dev`: check that `roomful dev` runs there',
+    ],
+  ],
+  connection_lost: [['`onConnectionChange`', 'the connection was lost', SDK_RECONNECTS]],
+  draining: [
+    [
+      '`onConnectionChange`',
+      'the server process stopped before the client could move to another',
+      SDK_RECONNECTS,
+    ],
+  ],
+  session_taken_over: [
+    [
+      '`onConnectionChange`',
+      'another connection has resumed this session. The client closes',
+      'Tell the player',
+    ],
+  ],
+  slow_consumer: [['`onConnectionChange`', 'the client read too slowly', SDK_RECONNECTS]],
+  handshake_timeout: [['`onConnectionChange`', 'the client sent no `hello` in time', SDK_RECONNECTS]],
+  protocol_error: [
+    [
+      '`onConnectionChange`',
+      'a message broke the protocol',
+      'If not `retryable`, the client closes: report it to us',
+    ],
+  ],
+  client_closed: [['pending promises', '`close()` was called', 'Nothing']],
+  cancelled: [[TICKET, 'the ticket was cancelled', 'Nothing']],
+  ticket_refused: [
+    [
+      TICKET,
+      '`entry` has refused the ticket, or matches have refused the player too often. `message` is the reason',
+      PLAYER_TEXT,
+    ],
+  ],
+  party_refused: [
+    [TICKET, '`admit` of the match has refused another player of the party', 'Tell the player'],
+  ],
+  match_failed: [
+    [
+      TICKET,
+      "three matches in a row have failed in the game's code, each with other players",
+      "Look into the server's log",
+    ],
+  ],
+  gave_up: [[TICKET, 'the ticket has waited for `giveUpSeconds`', 'Offer to queue again']],
+  already_queued: [
+    [TICKET, 'the player has a ticket with other data, or this client has one', 'Cancel that ticket first'],
+  ],
+  party_full: [[TICKET, 'the party is complete', 'Make another party']],
+  party_timeout: [[TICKET, 'the party was incomplete for 60 s', 'Share the code again, and queue']],
+  seat_lost: [
+    [JOIN, 'the seat, from `client.seats()`, has ended', 'Join the room without it'],
+    [
+      TICKET,
+      'the client was disconnected for longer than `reconnectSeconds`, or the player was kicked or banned. Then `message` is the reason',
+      'Offer to queue again',
+    ],
+  ],
+}
+
+/** Errors of the client that are retryable. */
+const LOCAL_RETRYABLE: readonly string[] = ['connection_failed', 'connection_lost']
+
+/** True if the error is retryable. Where a code is both, an error that closes the connection and another one, `from` decides. */
+function isRetryable(name: string, from: string): boolean {
+  if (Object.hasOwn(ERRORS, name) && from !== CONNECTION) return ERRORS[name as keyof typeof ERRORS].retryable
+  if (Object.hasOwn(CLOSE, name)) return closeAdvice(CLOSE[name as keyof typeof CLOSE]) !== 'end'
+  return LOCAL_RETRYABLE.includes(name)
+}
+
+/** Returns the errors of tickets of queues, or all others. */
+export function errorTable(ofTickets: boolean): string {
+  const rows = Object.entries(ERROR_ROWS)
+    .flatMap(([name, about]) => about.map((row) => [name, ...row] as const))
+    .filter(([, from]) => (from === TICKET) === ofTickets)
+  const header = ['Code', ...(ofTickets ? [] : ['From']), 'Meaning', 'What to do']
+  return table(
+    header,
+    rows.map(([name, from, meaning, advice]) => [
+      isRetryable(name, from) ? `${code(name)} ↻` : code(name),
+      ...(ofTickets ? [] : [from]),
+      meaning,
+      advice,
+    ]),
+  )
+}
