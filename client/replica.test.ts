@@ -72,7 +72,7 @@ test('members disconnect and reconnect', async () => {
   const [before] = room.members
   server.deliver(owner.patch({ n: 1 }), owner.presence('mem_bob', false), owner.presence('mem_bob', false))
   expect(room.members[0]).toEqual({ id: 'mem_bob', sub: 'bob', connected: false, spectator: false })
-  server.deliver(owner.patch({ n: 2 }), owner.presence('mem_bob', true), owner.presence('mem_nobody', true))
+  server.deliver(owner.patch({ n: 2 }), owner.presence('mem_bob', true), owner.went('mem_nobody'))
   expect([seen, before!.connected]).toEqual([[false, true], true])
   server.deliver(owner.resync())
   expect(room.members[0]!.connected).toBe(true)

@@ -34,29 +34,6 @@ const toMember = ({ member_id: id, sub, connected, spectator = false }: MemberIn
   spectator,
 })
 
-/** Returns a member after a change. Undefined: it is not in the list. */
-function changed(
-  known: Member | undefined,
-  { member_id: id, sub, status, spectator = false }: MemberChange,
-): Member | undefined {
-  switch (status) {
-    case 'joined':
-    case 'seated':
-      return { id, sub, connected: known?.connected ?? true, spectator }
-    case 'unseated':
-      // Without `spectator`, the lists of the room have no spectators.
-      return spectator ? { id, sub, connected: known?.connected ?? true, spectator } : undefined
-    case 'connected':
-    case 'disconnected':
-      return known && { ...known, connected: status === 'connected' }
-    case 'left':
-      return undefined
-    default:
-      // A status of a later version.
-      return known
-  }
-}
-
 /** Decision about a frame: `take` it, `drop` it (lower epoch, known, or no longer needed), or request a resync for the given reason. */
 export type Verdict = 'take' | 'drop' | ResyncReason
 
@@ -132,9 +109,9 @@ class RoomCopy {
   }
 
   /** Updates the members. Returns false if nothing changed. */
-  meet(frame: MemberChange): boolean {
-    const known = this.#members.find(({ id }) => id === frame.member_id)
-    const next = changed(known, frame)
+  meet({ connected, ...entry }: MemberChange): boolean {
+    const known = this.#members.find(({ id }) => id === entry.member_id)
+    const next = connected === undefined ? undefined : toMember({ ...entry, connected })
     if (known?.connected === next?.connected && known?.spectator === next?.spectator) return false
     if (known) this.#members = this.#members.flatMap((member) => (member === known ? (next ?? []) : member))
     else this.#members = [...this.#members, next!]

@@ -181,7 +181,15 @@ function recentEvents(history: History, format: JournalFormat, clock: Clock): Ro
 }
 
 /** Returns events, joins and leaves of an update, in its order. */
-function describedBy({ frames, targeted, packed }: KeptUpdate, format: JournalFormat): Described[] {
+function describedBy(update: KeptUpdate, format: JournalFormat): Described[] {
+  const moves = update.moves.map(({ memberId, ...about }) =>
+    described(about.reason === undefined ? 'joined' : 'left', memberId, about),
+  )
+  return [...sharedEvents(update, format), ...moves, ...update.targeted.map(ofEvent)]
+}
+
+/** Returns the events of an update for all members. */
+function sharedEvents({ frames, packed }: KeptUpdate, format: JournalFormat): Described[] {
   const { 'roomful.v1.json': json, 'roomful.v1.msgpack': msgpack } = frames.rest ?? {}
   const sent = json ?? msgpack
   if (sent) {
@@ -189,30 +197,17 @@ function describedBy({ frames, targeted, packed }: KeptUpdate, format: JournalFo
     const msgpackCodec = new MsgpackClientCodec('')
     const decode = (payload: Uint8Array): DecodedMessage =>
       json ? JSON.parse(Buffer.from(payload).toString()) : msgpackCodec.decode(payload)
-    return [...payloadsOf(sent).flatMap((payload) => ofMessage(decode(payload))), ...targeted.map(ofEvent)]
+    return payloadsOf(sent).flatMap((payload) => {
+      const message = decode(payload)
+      return message.t === 'event' ? described('event', message.name, message.data) : []
+    })
   }
   // An update that was sent has no other parts for all members.
-  if (Object.keys(frames.patch).length > 0 || !packed) return targeted.map(ofEvent)
-  const { events, joined, left } = format.readEntry(packed)
-  return [
-    ...events.map(ofEvent),
-    ...left.map(({ member, reason }) => described('left', member.id, { sub: member.sub, reason })),
-    ...joined.map(({ member }) => described('joined', member.id, { sub: member.sub })),
-  ]
-}
-
-function ofMessage(message: DecodedMessage): Described[] {
-  switch (message.t) {
-    case 'event':
-      return [described('event', message.name, message.data)]
-    case 'member': {
-      const { status, member_id: memberId, sub, reason } = message
-      if (status === 'joined') return [described('joined', memberId, { sub })]
-      return status === 'left' ? [described('left', memberId, { sub, reason: reason! })] : []
-    }
-    default:
-      return []
-  }
+  if (Object.keys(frames.patch).length > 0 || !packed) return []
+  return format
+    .readEntry(packed)
+    .events.filter(({ to }) => !to)
+    .map(ofEvent)
 }
 
 const ofEvent = ({ name, data, to }: RoomEvent): Described => described('event', name, data, to)

@@ -5,7 +5,7 @@ import type { StateFrames } from '../traffic.ts'
 import type { JournalFormat, LostEpochs, PastUpdates, Position, RoomEvent, Update } from './journal.ts'
 import type { Grant } from './layer-rules.ts'
 import type { HistoryLimits } from './limits.ts'
-import type { RoomFrames, UpdateFrames } from './room-frames.ts'
+import type { MemberMove, RoomFrames, UpdateFrames } from './room-frames.ts'
 import { type LoggedUpdate, UpdateLog } from './update-log.ts'
 
 interface PackedUpdate extends Position {
@@ -13,11 +13,13 @@ interface PackedUpdate extends Position {
   readonly packed: Uint8Array | undefined
 }
 
-/** The parts of an update for single members. Most updates have none. */
+/** The parts of an update that its shared frames do not have. Most updates have none. */
 interface OwnParts {
   /** Events for single members. */
   readonly targeted: readonly RoomEvent[]
   readonly grants: readonly Grant[]
+  /** Members that the others have seen leave, and join. */
+  readonly moves: readonly MemberMove[]
 }
 
 /** One update of a history. */
@@ -25,8 +27,8 @@ export interface KeptUpdate extends LoggedUpdate, Position, OwnParts {}
 
 const NO_FRAMES: UpdateFrames = { patch: {}, rest: undefined }
 const NO_NAMES: readonly string[] = []
-const NO_PARTS: OwnParts = { targeted: [], grants: [] }
-/** Approximate bytes of a grant, and of an event without its data and recipients. */
+const NO_PARTS: OwnParts = { targeted: [], grants: [], moves: [] }
+/** Approximate bytes of a grant, of a move, and of an event without its data and recipients. */
 const PART_BYTES = 200
 const RECIPIENT_BYTES = 8
 
@@ -104,9 +106,11 @@ export class History {
     const { epoch, seq, events, layers } = update
     const targeted = events.some(({ to }) => to) ? events.filter(({ to }) => to) : NO_PARTS.targeted
     const grants = layers?.grants ?? NO_PARTS.grants
-    if (targeted.length + grants.length > 0) {
-      const bytes = targeted.reduce((sum, event) => sum + sizeOf(event), PART_BYTES * grants.length)
-      this.#own.set(seq, { targeted, grants, bytes })
+    const moves = this.#frames.movesIn(update)
+    if (targeted.length + grants.length + moves.length > 0) {
+      const others = PART_BYTES * (grants.length + moves.length)
+      const bytes = targeted.reduce((sum, event) => sum + sizeOf(event), others)
+      this.#own.set(seq, { targeted, grants, moves, bytes })
       this.#ownBytes += bytes
     }
     this.#log.add({ epoch, since, frames, packed })

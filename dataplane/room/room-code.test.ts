@@ -581,7 +581,7 @@ describe('stuck turns', () => {
       expect(hooks).toEqual(['onLeave'])
       const second = node(bob)
       await second.resume('looper', bob)
-      expect(bob.heard.at(-1)).toBe('-loops left')
+      expect(bob.heard.at(-1)).toBe('-loops')
       expect([second.describe('looper')?.members.length, bob.state]).toMatchObject([1, { left: 0 }])
     })
 

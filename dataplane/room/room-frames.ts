@@ -11,7 +11,6 @@ import type {
 import {
   type DepartureReason,
   type MemberInfo,
-  type MemberStatus,
   type PlainMessage,
   type ServerMessage,
   type StateAt,
@@ -30,16 +29,12 @@ import type { Memberships } from './memberships.ts'
 /** The `event` messages of the protocol. */
 export type EventMessage = Extract<ServerMessage, { t: 'event' }>
 
-/** A change of a member, for the other members. */
-interface ChangedMember {
-  readonly member_id: string
+/** A member that has joined, or that has left for a reason. */
+export interface MemberMove {
+  readonly memberId: string
   readonly sub: string | null
-  readonly spectator: boolean
-  readonly status: MemberStatus
   readonly reason?: DepartureReason
 }
-
-const idsOf = ({ id, sub, spectator }: Member) => ({ member_id: id, sub, spectator })
 
 export type MutableFrames = { [codec in Subprotocol]?: Frame }
 
@@ -118,22 +113,35 @@ export class RoomFrames {
     const frames: Frame[] = []
     for (const event of events) if (!event.to) frames.push(this.message(this.event(event), subprotocol))
     if (this.hidesMembers) return frames.length > 0 ? joinFrames(frames) : undefined
-    const shows = this.showsSpectators
-    const add = (change: ChangedMember) => {
-      const { spectator, ...message } = change
-      const role = shows && spectator ? { spectator } : {}
-      frames.push(this.message({ t: 'member', room_id: this.roomId, ...message, ...role }, subprotocol))
+    const add = (member_id: string, sub: string | null, entry: Partial<Member> = {}) => {
+      const { connected, spectator } = entry
+      const info = {
+        member_id,
+        sub,
+        ...(connected !== undefined && { connected }),
+        ...(spectator && { spectator }),
+      }
+      frames.push(this.message({ t: 'member', room_id: this.roomId, ...info }, subprotocol))
     }
-    for (const { member, reason } of left)
-      if (shows || !member.spectator) add({ ...idsOf(member), status: 'left', reason })
-    for (const { member } of joined)
-      if (shows || !member.spectator) add({ ...idsOf(member), status: 'joined' })
-    for (const { memberId: member_id, sub, spectator } of roles)
-      add({ member_id, sub, spectator, status: spectator ? 'unseated' : 'seated' })
-    for (const { memberId: member_id, sub, connected, spectator } of presence)
-      if (shows || !spectator)
-        add({ member_id, sub, spectator, status: connected ? 'connected' : 'disconnected' })
+    for (const { member } of left) if (this.#lists(member)) add(member.id, member.sub)
+    for (const { member } of joined) if (this.#lists(member)) add(member.id, member.sub, member)
+    // If the member is disconnected, its entry in `presence` follows.
+    for (const role of roles)
+      add(role.memberId, role.sub, this.#lists(role) ? { ...role, connected: true } : undefined)
+    for (const entry of presence) if (this.#lists(entry)) add(entry.memberId, entry.sub, entry)
     return frames.length > 0 ? joinFrames(frames) : undefined
+  }
+
+  /** Returns the members that the others see leave, and then those that they see join. */
+  movesIn({ left, joined }: Pick<Update, 'left' | 'joined'>): MemberMove[] {
+    if (this.hidesMembers || left.length + joined.length === 0) return []
+    return [...left, ...joined.map(({ member }) => ({ member }))].flatMap(({ member, ...why }) =>
+      this.#lists(member) ? { memberId: member.id, sub: member.sub, ...why } : [],
+    )
+  }
+
+  #lists({ spectator }: { readonly spectator: boolean }): boolean {
+    return this.showsSpectators || !spectator
   }
 
   /** Encodes the number of spectators. */

@@ -157,8 +157,12 @@ function entryOf(message: ReadMessage, nameOf: (memberId: string) => string): Ne
     }
     case 'event':
       return { kind: 'event', what: message.name, data: textOf(message.data) }
-    case 'member':
-      return { kind: 'member', what: message.status, data: message.sub ?? nameOf(message.member_id) }
+    case 'member': {
+      const { connected, spectator, sub } = message
+      const present = connected ? (spectator ? 'watches' : 'is here') : 'is away'
+      const what = connected === undefined ? 'is no player' : present
+      return { kind: 'member', what, data: sub ?? nameOf(message.member_id) }
+    }
     case 'left':
       return { kind: 'member', what: 'left', data: nameOf(message.member_id) }
     case 'reply':

@@ -339,7 +339,7 @@ level.add('R26', 'no message of an ended seat is sent again', (s, room) => {
 
 level.add('R19', 'a member of a missed flush changes the list', (s, room) => {
   s.lose(1006, { rooms: [at(room)] }).welcome({ resumed: true })
-  s.server(room.patch({ ...STATE, n: 2 })).server(room.member('disconnected', BOB))
+  s.server(room.patch({ ...STATE, n: 2 })).server(room.member({ ...BOB, connected: false }))
   s.expectMembers(ME, { ...BOB, connected: false }).client(null)
 })
 

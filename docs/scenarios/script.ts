@@ -5,7 +5,6 @@ import type {
   LayerJson,
   Limits,
   MemberInfo,
-  MemberStatus,
   PlainMessage,
 } from '../../shared/protocol/messages.ts'
 import { MsgpackWriter } from '../../shared/protocol/msgpack.ts'
@@ -176,15 +175,14 @@ export class ScriptRoom {
     return frame({ t: 'event', room_id: this.id, name, data })
   }
 
-  /** A member has joined, disconnected, reconnected, left or changed its role. */
-  member(
-    status: MemberStatus,
-    who: Pick<MemberInfo, 'member_id' | 'sub'> = BOB,
-    about: { reason?: DepartureReason; spectator?: true } = {},
-  ): Frame {
-    const { member_id, sub } = who
-    const left = status === 'left' ? { reason: 'left' as const } : {}
-    return frame({ t: 'member', room_id: this.id, member_id, sub, status, ...left, ...about })
+  /** The present entry of a member. */
+  member(entry: MemberInfo): Frame {
+    return frame({ t: 'member', room_id: this.id, ...entry })
+  }
+
+  /** A member is no longer in the list. */
+  gone({ member_id, sub }: Pick<MemberInfo, 'member_id' | 'sub'>): Frame {
+    return frame({ t: 'member', room_id: this.id, member_id, sub })
   }
 
   /** The seat of a client has ended. Default: of this client. */

@@ -47,36 +47,36 @@ level.add('R44', 'the list of members has spectators', (s, room) => {
   s.server(room.resync()).expect({ role: 'spectator' }).expectMembers(WATCHER, BOB)
   s.server(room.patch())
   const carla = { member_id: 'mem_carla', sub: null, connected: true, spectator: true }
-  s.server(room.member('joined', carla, { spectator: true })).expectMembers(WATCHER, BOB, carla)
+  s.server(room.member(carla)).expectMembers(WATCHER, BOB, carla)
   room.members = [ME, BOB, carla]
   s.server(room.resync()).expect({ role: 'player' }).expectMembers(ME, BOB, carla)
 })
 
 level.add('R44', 'this client and another change their roles, in a list without spectators', (s, room) => {
   s.server(room.patch())
-  s.server(room.member('unseated', ME)).expectMembers(BOB).expect({ role: 'spectator' })
+  s.server(room.gone(ME)).expectMembers(BOB).expect({ role: 'spectator' })
   s.server(room.patch({ ...STATE, n: 2 }))
-  s.server(room.member('unseated', BOB)).expectMembers().server(room.member('seated', ME))
-  s.expectMembers(ME).expect({ role: 'player', state: { ...STATE, n: 2 } })
-  // A player that the client already knows.
-  s.server(room.member('seated', ME)).expectMembers(ME).client(null)
+  s.server(room.gone(BOB)).expectMembers().server(room.member(ME))
+  s.expectMembers(ME)
+    .expect({ role: 'player', state: { ...STATE, n: 2 } })
+    .client(null)
 })
 
 level.add('R44', 'members change their roles in a list with spectators', (s, room) => {
   s.server(room.patch())
-  s.server(room.member('unseated', ME, { spectator: true })).expectMembers(WATCHER, BOB)
+  s.server(room.member(WATCHER)).expectMembers(WATCHER, BOB)
   s.expect({ role: 'spectator' })
   s.server(room.patch())
-  s.server(room.member('disconnected', BOB)).server(room.member('unseated', BOB, { spectator: true }))
-  s.expectMembers(WATCHER, { ...BOB, connected: false, spectator: true })
+  const bob = { ...BOB, connected: false, spectator: true }
+  s.server(room.member(bob)).expectMembers(WATCHER, bob)
   s.server(room.patch())
-  s.server(room.member('seated', ME)).expectMembers(ME, { ...BOB, connected: false, spectator: true })
+  s.server(room.member(ME)).expectMembers(ME, bob)
   s.expect({ role: 'player' }).client(null)
 })
 
 level.add('R44', 'a player that has become a spectator joins again to watch', (s, room) => {
   s.server(room.patch())
-  s.server(room.member('unseated', ME)).close(4300).open({ url: ADDRESS }).client({ t: 'hello' }).welcome()
+  s.server(room.gone(ME)).close(4300).open({ url: ADDRESS }).client({ t: 'hello' }).welcome()
   s.client({ t: 'join', request_id: 2, ...JOIN, rejoin: true, watch: true })
 })
 
@@ -84,7 +84,7 @@ level.add('R44', 'a spectator that has become a player joins again to play', (s,
   room.members = [BOB]
   s.server(room.resync()).expect({ role: 'spectator' })
   s.server(room.patch())
-  s.server(room.member('seated', ME)).close(4300).open({ url: ADDRESS }).client({ t: 'hello' }).welcome()
+  s.server(room.member(ME)).close(4300).open({ url: ADDRESS }).client({ t: 'hello' }).welcome()
   s.client({ t: 'join', request_id: 2, ...JOIN, rejoin: true })
 })
 

@@ -49,11 +49,7 @@ export const MAX = {
 const RESYNC_REASONS = ['sequence', 'checksum'] as const
 export type ResyncReason = (typeof RESYNC_REASONS)[number]
 
-/** Changes of a membership. */
-const MEMBER_STATUSES = ['joined', 'connected', 'disconnected', 'left', 'seated', 'unseated'] as const
-export type MemberStatus = (typeof MEMBER_STATUSES)[number]
-
-/** Reasons of a member's leave. */
+/** Reasons of the end of a seat. */
 const DEPARTURE_REASONS = ['left', 'session_ended', 'kicked', 'closed', 'replaced'] as const
 export type DepartureReason = (typeof DEPARTURE_REASONS)[number]
 
@@ -205,17 +201,8 @@ export const SERVER_MESSAGES = {
   token: message(18, { within_seconds: COUNT }),
   /** An event of the flush whose state frame came last. */
   event: message(22, { room_id: ADDRESS, name: text(), data: VALUE }),
-  /**
-   * A change of the members. If a member left: `reason`. `seated`: a spectator has become a player. `unseated`: a player has become a
-   * spectator; with `spectator` it stays in the list of members.
-   */
-  member: message(23, {
-    room_id: ADDRESS,
-    ...MEMBER,
-    status: choice(MEMBER_STATUSES),
-    reason: optional(choice(DEPARTURE_REASONS)),
-    spectator: SPECTATOR,
-  }),
+  /** The present entry of a member in the list of members. Without `connected`: it has none any more. */
+  member: message(23, { room_id: ADDRESS, ...MEMBER, connected: optional(FLAG), spectator: SPECTATOR }),
   reply: message(24, { room_id: ADDRESS, ref: REF, data: VALUE }),
   ack: message(25, { room_id: ADDRESS, ref: REF }),
   error: message(26, {

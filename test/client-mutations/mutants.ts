@@ -183,16 +183,16 @@ const PYTHON: readonly Row[] = [
   ['Ask', 'position 0 is not listed', 'self.epoch = self.seq = 0', 'pass'],
   [
     'Events and members',
-    'an unknown member is connected',
-    'if not known and status in ("connected", "disconnected"):',
-    'if False:',
+    'a member that is not connected goes',
+    'if "connected" not in member:',
+    'if not member.get("connected"):',
   ],
-  ['Events and members', 'an unknown status joins', 'if status not in STATUSES:', 'if False:'],
+  ['Events and members', 'an entry never goes', 'if "connected" not in member:', 'if False:'],
   [
     'Events and members',
-    'disconnected leaves',
-    'if status == "left" or',
-    'if status in ("left", "disconnected") or',
+    'the first entry stays',
+    'self.members = self.members | {frame["member_id"]: member}',
+    'self.members = {frame["member_id"]: member} | self.members',
   ],
   ['Sending', 'no limit of the rate', 'and self._client.budget() >= 1', ''],
   [
@@ -470,8 +470,12 @@ const PYTHON: readonly Row[] = [
   ],
   ['Watch', 'a spectator plays after it has lost its seat', '{"watch": self.spectator}  # R43', '{}'],
   ['Role', 'without an entry is a player', '{"spectator": True}).get', '{}).get'],
-  ['Role', 'seated keeps spectator', 'member.pop("spectator", None)', 'pass'],
-  ['Role', 'unseated stays in the list', ' or status == "unseated" and not spectator:', ':'],
+  [
+    'Role',
+    'a spectator never becomes a player',
+    'self.members = self.members | {frame["member_id"]: member}',
+    'self.members = self.members | {frame["member_id"]: self.members.get(frame["member_id"], {}) | member}',
+  ],
   ['Count', 'is ignored', 'self.spectators = frame["count"]', 'pass'],
 ]
 

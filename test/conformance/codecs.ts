@@ -132,7 +132,6 @@ function plain(value: WireValue): Json {
   )
 }
 
-const STATUSES = ['joined', 'connected', 'disconnected', 'left', 'seated', 'unseated']
 const REASONS = ['left', 'session_ended', 'kicked', 'closed', 'replaced']
 const LIMITS = ['max_message_bytes', 'messages_per_second', 'message_burst', 'max_rooms']
 
@@ -236,8 +235,7 @@ export const SHAPES: Readonly<Record<ServerName, { opcode: number; fields: reado
       about,
       both('member_id', text),
       both('sub', sub),
-      choice('status', STATUSES),
-      optional(choice('reason', REASONS)),
+      optional(both('connected', flag)),
       optional(both('spectator', flag)),
     ],
   },

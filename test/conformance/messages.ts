@@ -127,7 +127,6 @@ interface Stamp extends RoomFlush {
   layers: WireLayer[]
 }
 
-export type MemberStatus = 'joined' | 'connected' | 'disconnected' | 'left' | 'seated' | 'unseated'
 export type LeaveReason = 'left' | 'session_ended' | 'kicked' | 'closed' | 'replaced'
 
 /** The room of a match, and the options of the join there. */
@@ -153,7 +152,8 @@ interface ServerMessages {
   'state.resync': Stamp & { body: WireState; members: MemberInfo[] }
   'state.patch': Stamp & { body: WirePatch }
   event: { room_id: string; name: string; data: Json }
-  member: { room_id: string } & Member & { status: MemberStatus; reason?: LeaveReason; spectator?: boolean }
+  /** Without `connected`: the member has no entry any more. */
+  member: { room_id: string } & Member & { connected?: boolean; spectator?: boolean }
   left: {
     room_id: string
     member_id: string

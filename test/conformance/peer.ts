@@ -184,7 +184,7 @@ export class Peer {
   /** Waits for the first message `t` with these fields at or after the index `from` of the inbox. */
   async expect<T extends ServerName>(
     t: T,
-    fields: { [F in keyof Received<T>]?: Received<T>[F] } = {},
+    fields: { [F in keyof Received<T>]?: Received<T>[F] | undefined } = {},
     { from = 0, within = PATIENCE_MS }: { from?: number; within?: number } = {},
   ): Promise<Received<T>> {
     const fits = (message: object): message is Received<T> => matches(message, { t, ...fields })

@@ -247,37 +247,22 @@ export class RoomView {
   }
 
   private takeMember(message: Received<'member'>): void {
-    const { member_id: memberId, sub, status, reason } = message
-    if ((reason !== undefined) !== (status === 'left'))
-      this.fault(`a member ${status} with the reason ${reason}`)
-    if (status !== 'connected' && status !== 'disconnected') this.presence.push(message)
-    if (status === 'seated' || status === 'unseated') {
-      this.takeRole(message)
-      return
-    }
-    if (this.members.has(memberId) === (status === 'joined'))
-      this.fault(
-        `${memberId} ${status}, but it ${this.members.has(memberId) ? 'has' : 'does not have'} a seat`,
-      )
-    const away = status === 'disconnected'
-    if (message.spectator) this.watching.add(memberId)
-    if (status === 'joined') this.members.set(memberId, sub)
-    else if (status === 'left') this.members.delete(memberId)
-    else if (this.away.has(memberId) === away) this.fault(`${memberId} is ${status} twice`)
-    if (away) this.away.add(memberId)
-    else this.away.delete(memberId)
-  }
-
-  /** R44. */
-  private takeRole({ member_id: memberId, sub, status, spectator = false }: Received<'member'>): void {
-    const had = this.members.has(memberId) && this.watching.has(memberId) === (status === 'seated')
-    if (status === 'unseated' && !had) this.fault(`${memberId} is unseated, but is no player`)
-    if (status === 'seated' && spectator) this.fault(`${memberId} is seated as a spectator`)
-    if (status === 'unseated' && !spectator) this.members.delete(memberId)
+    const { member_id: memberId, sub, connected, spectator = false } = message
+    const known = this.members.has(memberId)
+    const same = known && this.away.has(memberId) !== connected && this.watching.has(memberId) === spectator
+    if (connected === undefined ? !known : same) this.fault(`the member ${memberId} has not changed`)
+    if (connected === undefined || !known) this.presence.push(message)
+    if (connected === undefined) this.members.delete(memberId)
     else this.members.set(memberId, sub)
-    if (spectator) this.watching.add(memberId)
-    else this.watching.delete(memberId)
+    put(this.away, memberId, connected === false)
+    put(this.watching, memberId, spectator)
   }
+}
+
+/** Adds a value to a set, or removes it. */
+function put(set: Set<string>, value: string, isIn: boolean): void {
+  if (isIn) set.add(value)
+  else set.delete(value)
 }
 
 const isObject = (value: Json | undefined): value is Record<string, Json> =>

@@ -14,7 +14,7 @@ heartbeat_seconds node_id server_time limits; 17 joined request_id room_id membe
 18 token within_seconds; 19 state.snapshot : epoch seq checksum keys state members layers;
 20 state.resync : epoch seq checksum keys state members layers; 24 reply : ref data; 25 ack : ref;
 21 state.patch : epoch seq checksum keys change layers; 22 event : name data; 27 move in_ms url;
-23 member : member_id sub status reason spectator; 29 room room_id; 28 pong at server_time;
+23 member : member_id sub connected spectator; 29 room room_id; 28 pong at server_time;
 35 left room_id member_id reason code message match;
 26 error code message retryable request_id room_id ref match"""
 BY_OPCODE = {int(code): (t, names) for code, t, *names in map(str.split, LISTS.split(";"))}
@@ -22,14 +22,12 @@ OPCODES = {t: opcode for opcode, (t, _) in BY_OPCODE.items() if opcode < 16}
 LIMITS = "max_message_bytes", "messages_per_second", "message_burst", "max_rooms"
 LISTED = "room_id", "member_id", "epoch", "seq", "settled"
 MEMBER = "member_id", "sub", "connected", "spectator"
-STATUSES = "joined", "connected", "disconnected", "left", "seated", "unseated"
 ASK_REASONS = "sequence", "checksum"
 STATE_FRAMES = {t for t, names in BY_OPCODE.values() if "epoch" in names}
 READ = {  # How to read the fields that MessagePack shortens.
     "limits": lambda values: dict(zip(LIMITS, values)),
     "match": lambda values: dict(zip(("room_id", "options"), values)),
     "members": lambda members: [dict(zip(MEMBER, values)) for values in members],
-    "status": dict(enumerate(STATUSES)).get,
     "reason": dict(enumerate(("left", "session_ended", "kicked", "closed", "replaced"))).get,
 }
 

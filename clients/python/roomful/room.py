@@ -5,7 +5,7 @@ import json
 import logging
 from functools import reduce
 
-from .codec import STATE_FRAMES, STATUSES
+from .codec import MEMBER, STATE_FRAMES
 from .errors import RoomfulError
 from .state import CANNOT_APPLY, NOTHING, layers_in, merge, part_after
 
@@ -124,7 +124,7 @@ class Room:
         elif t == "event":
             self._loop.call_soon(self.on_event, frame["name"], frame.get("data"))
         elif t == "member":
-            self._take_member(**frame)
+            self._take_member(frame)
             self._loop.call_soon(self.on_change)
         elif t in STATE_FRAMES and frame["epoch"] >= self.epoch:  # R11
             try:
@@ -164,23 +164,12 @@ class Room:
         self.epoch, self.seq = frame["epoch"], frame["seq"]
         self.state = reduce(merge, (value for value, _ in parts.values()))
 
-    def _take_member(self, member_id, status, sub=None, spectator=False, **_):
-        """Changes the list of members (R14, R44)."""
-        if status not in STATUSES:
-            return
-        known = self.members.get(member_id)
-        if not known and status in ("connected", "disconnected"):
-            return
-        member = {"member_id": member_id, "sub": sub, "connected": True} | (known or {})
-        if status in ("connected", "disconnected"):
-            member["connected"] = status == "connected"
-        elif spectator:
-            member["spectator"] = True
-        else:
-            member.pop("spectator", None)
-        self.members = self.members | {member_id: member}
-        if status == "left" or status == "unseated" and not spectator:
-            del self.members[member_id]
+    def _take_member(self, frame):
+        """Changes the list of members (R14)."""
+        member = {name: frame.get(name) for name in MEMBER if name in frame or name == "sub"}
+        self.members = self.members | {frame["member_id"]: member}
+        if "connected" not in member:
+            del self.members[frame["member_id"]]
 
     def _ask(self, reason):
         """Asks for the whole state (R16)."""

@@ -35,10 +35,10 @@ topic.each('a resume brings exactly the missed frames', MISSED, async (stage, co
   const guest = await stage.connect('msgpack', { sub: 'guest' })
   await guest.join('counter', roomId.slice('counter:'.length))
   await guest.leave(roomId)
-  await other.expect('member', { room_id: roomId, sub: 'guest', status: 'left' })
+  await other.expect('member', { room_id: roomId, sub: 'guest', connected: undefined })
 
   const back = await stage.resume(peer)
-  const isBack = { room_id: roomId, member_id: view.memberId, status: 'connected' } as const
+  const isBack = { room_id: roomId, member_id: view.memberId, connected: true }
   for (const receiver of [back, other]) await receiver.expect('member', isBack)
   await back.until('it has caught up', () => view.seq === witness.seq)
   await back.roundTrip()
@@ -220,7 +220,7 @@ topic.each(
     peer.cut()
     view.seated = false
     const back = await stage.resume(peer)
-    await other.expect('member', { room_id: roomId, member_id: view.memberId, status: 'left' })
+    await other.expect('member', { room_id: roomId, member_id: view.memberId, connected: undefined })
     assert.equal(witness.members.size, 1)
     await back.acted(kept.roomId, 'inc', {})
   },

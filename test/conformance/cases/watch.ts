@@ -76,7 +76,7 @@ topic.each('a spectator becomes a player, which all members see', ROLE, async (s
   await eve.expect('error', { room_id: roomId, ref: early, code: 'room_logic_refused' })
   await anna.leave(roomId)
   await eve.acted(roomId, 'sit', null)
-  const seated = { room_id: roomId, member_id: view.memberId, sub: 'eve', status: 'seated' } as const
+  const seated = { room_id: roomId, member_id: view.memberId, sub: 'eve', connected: true }
   for (const peer of [ben, eve]) await peer.expect('member', seated)
   assert.equal(view.spectator, false)
   const players = [second.memberId, view.memberId].sort()

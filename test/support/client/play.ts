@@ -333,17 +333,17 @@ class ScriptedRoom {
 
   came(memberId: string, sub: string | null, seq = this.seq): Payload {
     this.members = [...this.members, { member_id: memberId, sub, connected: true }]
-    return this.#member(seq, { member_id: memberId, sub, status: 'joined' })
+    return this.#member(seq, { member_id: memberId, sub, connected: true })
   }
 
   presence(memberId: string, connected: boolean, seq = this.seq): Payload {
     const { sub = null } = this.members.find((member) => member.member_id === memberId) ?? {}
-    return this.#member(seq, { member_id: memberId, sub, status: connected ? 'connected' : 'disconnected' })
+    return this.#member(seq, { member_id: memberId, sub, connected })
   }
 
-  went(memberId: string, reason: DepartureReason = 'left', seq = this.seq): Payload {
+  went(memberId: string, seq = this.seq): Payload {
     this.members = this.members.filter((member) => member.member_id !== memberId)
-    return this.#member(seq, { member_id: memberId, sub: null, status: 'left', reason })
+    return this.#member(seq, { member_id: memberId, sub: null })
   }
 
   /** A member has become a player or a spectator. */
@@ -351,7 +351,7 @@ class ScriptedRoom {
     const others = this.members.filter((member) => member.member_id !== memberId)
     const player = { member_id: memberId, sub: 'alice', connected: true }
     this.members = status === 'seated' ? [...others, player] : others
-    return this.#member(seq, { member_id: memberId, sub: 'alice', status })
+    return this.#member(seq, status === 'seated' ? player : { member_id: memberId, sub: 'alice' })
   }
 
   /** Ends the seat of the client. */

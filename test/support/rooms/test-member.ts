@@ -142,27 +142,28 @@ export class TestMember {
     }
   }
 
-  #changed({ member_id: id, sub, status, reason, spectator }: Extract<ServerMessage, { t: 'member' }>): void {
-    const connected = status !== 'disconnected'
-    const role = spectator ? { spectator } : {}
-    if (status === 'joined') {
-      this.members.push({ member_id: id, sub, connected, ...role })
-      this.heard.push(`+${id}`)
-    } else if (status === 'seated' || status === 'unseated') {
-      // A spectator that members do not see is in no list.
-      const others = this.members.filter((member) => member.member_id !== id)
-      const isListed = status === 'seated' || spectator
-      this.members = isListed ? [...others, { member_id: id, sub, connected, ...role }] : others
-      this.heard.push(`${status} ${id}`)
-    } else if (status === 'left') {
-      this.members = this.members.filter((member) => member.member_id !== id)
-      this.heard.push(`-${id} ${reason}`)
-    } else {
-      this.members = this.members.map((member) =>
-        member.member_id === id ? { ...member, connected } : member,
-      )
-      this.heard.push(`${connected ? 'back' : 'away'} ${id}`)
+  #changed({ member_id: id, sub, connected, spectator }: Extract<ServerMessage, { t: 'member' }>): void {
+    const known = this.members.find((member) => member.member_id === id)
+    const entry = connected !== undefined && {
+      member_id: id,
+      sub,
+      connected,
+      ...(spectator && { spectator }),
     }
+    if (!entry) this.members = this.members.filter((member) => member !== known)
+    else if (known) this.members = this.members.map((member) => (member === known ? entry : member))
+    else this.members.push(entry)
+    this.heard.push(
+      !entry
+        ? `-${id}`
+        : known?.connected !== false && !connected
+          ? `away ${id}`
+          : known?.connected === false && connected
+            ? `back ${id}`
+            : known
+              ? `${spectator ? 'watches' : 'plays'} ${id}`
+              : `+${id}`,
+    )
   }
 
   /** Takes the layers of a frame, and compares all checksums. */
