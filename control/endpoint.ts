@@ -3,7 +3,7 @@ import type { Context, Hono } from 'hono'
 import { type DescribeRouteOptions, describeRoute, resolver } from 'hono-openapi'
 import * as v from 'valibot'
 import type { Logger } from '../shared/log.ts'
-import { PROBLEMS, type ProblemCode } from '../shared/problem.ts'
+import { answerOf, PROBLEMS, Problem, type ProblemCode } from '../shared/problem.ts'
 import type { RateLimits } from '../shared/rate-limit.ts'
 import type { StoreFailure } from '../shared/store/port.ts'
 import type { Span } from '../shared/tracing/tracer.ts'
@@ -21,7 +21,7 @@ import type { Nodes } from './nodes.ts'
 import type { Players } from './players.ts'
 import type { Projects } from './projects.ts'
 import type { Idempotency, RecordsEnvironment } from './records.ts'
-import { ProblemDocument } from './schemas.ts'
+import { PATH_PARAMETERS, ProblemDocument } from './schemas.ts'
 
 /** Values that middleware sets for handlers. */
 export interface ControlEnv {
@@ -145,24 +145,63 @@ function describe<Body, Query>(endpoint: Endpoint<Body, Query>): DescribeRouteOp
     description: endpoint.description,
     security: security(endpoint.access),
     parameters: [
+      ...pathParameters(endpoint.path),
       ...(query ? queryParameters(query) : []),
       ...(endpoint.idempotent ? [idempotencyKey(endpoint.idempotent)] : []),
     ],
     ...(body && {
       requestBody: {
         required: isRequired(body),
-        content: { 'application/json': { schema: resolver(body) } },
+        content: { 'application/json': { schema: resolver(body), example: exampleOf(body) ?? {} } },
       },
     }),
     responses: {
       [answer.status]: {
         description: answer.description,
-        content: { 'application/json': { schema: resolver(answer.schema) } },
+        content: {
+          'application/json': { schema: resolver(answer.schema), example: exampleOf(answer.schema) },
+        },
       },
       ...refusals(endpoint),
     },
+    ...sample(curl(endpoint)),
   }
 }
+
+/** Returns the extension of OpenAPI with a request to copy. */
+export const sample = (source: string) => ({ 'x-code-samples': [{ lang: 'bash', label: 'curl', source }] })
+
+/** Credential of an operation, as a header of curl. */
+const CREDENTIALS: Readonly<Record<Access, string>> = {
+  operator: 'authorization: Bearer $OPERATOR_TOKEN',
+  caller: 'authorization: Bearer $KEY_SECRET',
+  internal: 'x-service-internal-token: $INTERNAL_TOKEN',
+}
+
+/** Returns the example of an endpoint as a command. */
+function curl<Body, Query>({ method, path, access, query, body }: Endpoint<Body, Query>): string {
+  const filled = path.replaceAll(/:(\w+)/g, (_, name: string) => PATH_PARAMETERS[name]!.example)
+  const search = query && new URLSearchParams(Object.entries(exampleOf(query) ?? {})).toString()
+  const data = body && exampleOf(body)
+  return [
+    `curl ${method === 'GET' ? '' : `-X ${method} `}"$CONTROL_URL${filled}${search ? `?${search}` : ''}"`,
+    `-H "${CREDENTIALS[access]}"`,
+    ...(data ? ['-H "content-type: application/json"', `-d '${JSON.stringify(data)}'`] : []),
+  ].join(' \\\n  ')
+}
+
+/** Returns the example of a schema. Undefined: it has none. */
+const exampleOf = (schema: v.GenericSchema): Record<string, string> | undefined =>
+  (v.getExamples(schema) as readonly unknown[])[0] as Record<string, string> | undefined
+
+const pathParameters = (path: string): Parameter[] =>
+  [...path.matchAll(/:(\w+)/g)].map(([, name]) => ({
+    in: 'path',
+    name: name!,
+    required: true,
+    ...PATH_PARAMETERS[name!],
+    schema: { type: 'string' },
+  }))
 
 const security = (access: Access) => (access === 'internal' ? [{ internal: [] }] : [{ bearer: [] }])
 
@@ -178,6 +217,7 @@ type Parameter = NonNullable<DescribeRouteOptions['parameters']>[number]
 
 function queryParameters(schema: v.GenericSchema): Parameter[] {
   const { properties = {}, required = [] } = toJsonSchema(schema, { typeMode: 'output', errorMode: 'ignore' })
+  const example = exampleOf(schema)
   return Object.entries(properties).map(([name, property]) => {
     const { description, default: fallback, ...type } = typeof property === 'object' ? property : {}
     const number = type.type === 'integer'
@@ -186,6 +226,7 @@ function queryParameters(schema: v.GenericSchema): Parameter[] {
       name,
       required: required.includes(name),
       ...(description !== undefined && { description }),
+      ...(example?.[name] !== undefined && { example: example[name] }),
       schema: { ...type, ...(fallback !== undefined && { default: number ? Number(fallback) : fallback }) },
     } as Parameter
   })
@@ -203,11 +244,19 @@ function refusals<Body, Query>(endpoint: Endpoint<Body, Query>): DescribeRouteOp
   codes.push('invalid_request')
   const responses: NonNullable<DescribeRouteOptions['responses']> = {}
   for (const status of [...new Set(codes.map((code) => PROBLEMS[code].status))].sort()) {
-    const mine = [...new Set(codes)].filter((code) => PROBLEMS[code].status === status)
-    responses[status] = {
-      description: mine.map((code) => `\`${code}\`: ${PROBLEMS[code].title}.`).join(' '),
-      content: { 'application/problem+json': { schema: resolver(ProblemDocument) } },
-    }
+    responses[status] = problemAnswer([...new Set(codes)].filter((code) => PROBLEMS[code].status === status))
   }
   return responses
+}
+
+/** Returns the description of an answer with one of these problems. */
+export function problemAnswer(codes: readonly ProblemCode[]) {
+  const example = new Problem(codes[0]!, 'What was wrong, and what would be right.')
+  const { body } = answerOf(example, 'req_Xa9Lc4VuPf7Bj2Ns')
+  return {
+    description: codes.map((code) => `- \`${code}\`: ${PROBLEMS[code].title}.`).join('\n'),
+    content: {
+      'application/problem+json': { schema: resolver(ProblemDocument), example: JSON.parse(body) as unknown },
+    },
+  }
 }

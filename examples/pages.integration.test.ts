@@ -19,6 +19,7 @@ let browser: Browser
 let desktop: BrowserContext
 let phone: BrowserContext
 let url: string
+let apiUrl: string
 /** Address in the output of `npm start`, with the token. */
 let adminUrl: string
 /** Address for other devices, with the secret. It is one of this machine, too. */
@@ -54,6 +55,7 @@ beforeAll(async () => {
   phone = await browser.newContext(PHONE)
   for (const context of [desktop, phone]) await context.addInitScript(drawSlowly, FRAME_MS)
   url = service.addresses.games!
+  apiUrl = service.addresses.api!
   stop = () => service.close()
 })
 
@@ -555,6 +557,17 @@ describe('the pages', () => {
     await closed.goto(lanUrl)
     await shows(closed, 'h1', 'Games')
     await stranger.close()
+  })
+
+  test('the page of the control API shows requests to copy, with nothing from another server', async () => {
+    const page = await player(new URL('/docs#?route=post-/tokens', apiUrl).href)
+    const requests: string[] = []
+    page.on('request', (request) => requests.push(request.url()))
+    await page.reload()
+    await page.getByText('Issue a client token').first().waitFor()
+    await page.getByText('curl -X POST').waitFor()
+    await page.getByText('v4.public.').waitFor()
+    expect(requests.filter((each) => !each.startsWith(apiUrl) && !each.startsWith('data:'))).toEqual([])
   })
 
   test('the front page leads to every page', async () => {

@@ -34,6 +34,7 @@ export const CONTROL_PROBLEMS = {
   room_unavailable: { status: 503, title: 'The room cannot be reached at the moment' },
   node_unavailable: { status: 503, title: 'No node can serve this' },
   draining: { status: 503, title: 'The process is going away' },
+  clock_wrong: { status: 503, title: 'The clock of the process is wrong' },
   timeout: { status: 504, title: 'There was no answer in time' },
 } as const satisfies Record<string, { status: number; title: string }>
 
@@ -45,7 +46,6 @@ export const PROBLEMS = {
   upgrade_required: { status: 426, title: 'This port takes websockets only' },
   headers_too_large: { status: 431, title: 'The headers of the request are too large' },
   worker_unavailable: { status: 502, title: 'A worker did not answer' },
-  clock_wrong: { status: 503, title: 'The clock of the process is wrong' },
   cordoned: { status: 503, title: 'The node takes no new rooms and sessions' },
   lease_lost: { status: 503, title: 'The lease of the node has expired' },
   no_worker: { status: 503, title: 'No worker serves' },

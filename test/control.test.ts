@@ -1,7 +1,26 @@
+import * as v from 'valibot'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import * as schemas from '../control/schemas.ts'
 import { importVerifyKey, isSigned, readToken, requireClaims } from '../shared/tokens.ts'
 import { CONTROL_ROUTES } from './authorisation/matrix.ts'
-import { ControlUnderTest, expectProblem, OPERATOR, type Request } from './support/control-api.ts'
+import { ControlUnderTest, expectProblem, INTERNAL, OPERATOR, type Request } from './support/control-api.ts'
+
+interface Operation {
+  readonly requestBody?: Content
+  readonly responses: Readonly<Record<string, Content>>
+  readonly 'x-code-samples'?: readonly { readonly source: string }[]
+}
+
+interface Content {
+  readonly content: Readonly<Record<string, { readonly example?: unknown }>>
+}
+
+/** Returns true if an operation has a request to copy, an example of its body, and an example of each answer. */
+function isShown({ requestBody, responses, 'x-code-samples': samples }: Operation): boolean {
+  const hasExample = ({ content }: Content) =>
+    Object.values(content).every(({ example }) => example !== undefined)
+  return samples !== undefined && [requestBody ?? [], ...Object.values(responses)].flat().every(hasExample)
+}
 
 describe('the control API', () => {
   const control = new ControlUnderTest()
@@ -551,7 +570,10 @@ describe('the control API', () => {
       const calls = Object.entries(body.paths as Record<string, object>).flatMap(([path, item]) =>
         Object.keys(item).map((method) => `${method.toUpperCase()} ${path}`),
       )
-      const routes = CONTROL_ROUTES.map((route) => route.replaceAll(/:(\w+)/g, '{$1}'))
+      // The script of the page is no call.
+      const routes = CONTROL_ROUTES.filter((route) => !route.endsWith('.js')).map((route) =>
+        route.replaceAll(/:(\w+)/g, '{$1}'),
+      )
       expect(calls.sort()).toEqual(routes.sort())
       const wish = body.paths['/tokens'].post.requestBody.content['application/json'].schema
       expect(wish.properties.ttl_seconds).toMatchObject({
@@ -561,11 +583,62 @@ describe('the control API', () => {
         default: 300,
       })
       expect(wish).toMatchObject({ required: ['project_id'], additionalProperties: false })
+    })
+
+    it('show each call with a request to copy, an example body and an example of its answer', async () => {
+      const { body } = await openCall('GET /openapi.json')
+      const missing = Object.entries(body.paths as Record<string, Record<string, Operation>>).flatMap(
+        ([path, item]) =>
+          Object.entries(item)
+            .filter(([, operation]) => !isShown(operation))
+            .map(([method]) => `${method} ${path}`),
+      )
+      expect(missing).toEqual([])
+    })
+
+    it('have examples that their schemas accept', () => {
+      const examples = Object.entries(schemas as Record<string, unknown>)
+        .filter((entry): entry is [string, v.GenericSchema] => 'kind' in Object(entry[1]))
+        .flatMap(([name, schema]) =>
+          v.getExamples(schema).map((example: unknown) => ({ name, schema, example })),
+        )
+      expect(examples.length).toBeGreaterThan(30)
+      for (const { name, schema, example } of examples)
+        expect(
+          v.safeParse(schema, example).issues?.map(({ message }) => message),
+          name,
+        ).toBeUndefined()
+    })
+
+    it('have requests to copy that the API accepts', async () => {
+      const { body } = await openCall('GET /openapi.json')
+      const samples = Object.values(body.paths as Record<string, Record<string, Operation>>)
+        .flatMap((item) => Object.values(item).map((operation) => operation['x-code-samples']![0]!.source))
+        // It would turn the log of the tests on.
+        .filter((sample) => !sample.includes('/admin/log-level'))
+      for (const sample of samples) {
+        const [, method = 'GET', path] = /^curl (?:-X (\w+) )?"\$CONTROL_URL([^"]*)"/.exec(sample)!
+        const headers = [...sample.matchAll(/-H "([^:]+): ([^"]+)"/g)].map(([, name, value]) => [
+          name!,
+          value!.replace('$INTERNAL_TOKEN', INTERNAL).replace(/\$\w+/, OPERATOR),
+        ])
+        const data = /-d '(.*)'$/.exec(sample)?.[1]
+        const request = { method, headers: Object.fromEntries(headers), ...(data && { body: data }) }
+        const answer = await fetch(control.url + path, request)
+        const text = await answer.text()
+        // The project of the examples does not exist.
+        if (!answer.ok) expect(JSON.parse(text), sample).toMatchObject({ code: 'project_not_found' })
+      }
+    })
+
+    it('are a page that loads its script from control only', async () => {
       const page = await openCall('GET /docs')
       expect(page.headers.get('content-type')).toMatch(/^text\/html/)
-      for (const text of ['Issue a client token', 'key_revoked', 'grace_seconds'])
-        expect(page.body).toContain(text)
-      expect(page.body).not.toMatch(/<(script|link|img|iframe)|@import|url\(|https?:\/\//)
+      expect(page.headers.get('content-security-policy')).toContain("default-src 'none'; script-src 'self';")
+      expect(page.body).not.toMatch(/https?:\/\//)
+      const script = await openCall('GET /docs/explorer.js')
+      expect(script.headers.get('content-type')).toMatch(/^text\/javascript/)
+      expect(script.body).toContain('openapi-explorer')
     })
   })
 })

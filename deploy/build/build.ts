@@ -128,6 +128,11 @@ for (const page of ['deploy/admin-page/', 'deploy/playground/']) {
 }
 say('bundled the admin page and the playground')
 
+const explorer = fileURLToPath(import.meta.resolve('openapi-explorer/dist/browser/openapi-explorer.min.js'))
+await cp(explorer, `${dist}control/explorer.js`)
+await cp(join(dirname(explorer), '../../LICENSE'), `${dist}control/explorer.LICENSE`)
+say('copied OpenAPI Explorer, for /docs of control')
+
 await writeFile(`${dist}build.json`, JSON.stringify({ commit: commit() }))
 
 await chmod(`${dist}deploy/cli/roomful.js`, 0o755)

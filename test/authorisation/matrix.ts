@@ -103,6 +103,7 @@ export const CONTROL: Readonly<Record<string, ControlRow>> = {
   'GET /metrics': EVERYONE,
   'GET /openapi.json': EVERYONE,
   'GET /docs': EVERYONE,
+  'GET /docs/explorer.js': EVERYONE,
 }
 
 /** Routes of `CONTROL`, without duplicates. */
