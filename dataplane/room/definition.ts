@@ -391,8 +391,14 @@ export interface DefinedTypes<
   readonly notices: { readonly [K in Names<Notices>]: Out<Notices[K]> }
 }
 
-/** Schema of the data of a message type or call that declares none. */
-const NO_DATA = v.null('no data is expected: send null, or declare `data` in the room type')
+/** Schema of the data of a message type or call that declares none. Some clients cannot leave out data, and send an empty object. */
+export const NO_DATA = v.pipe(
+  v.union(
+    [v.null(), v.strictObject({})],
+    'no data is expected: send null or {}, or declare `data` in the room type',
+  ),
+  v.transform(() => null),
+)
 
 /** Inferred when a definition omits the property. */
 type None = Record<never, never>

@@ -652,16 +652,18 @@ describe('handler context', () => {
   })
 
   describe('a message without a schema', () => {
-    it('takes only null', async () => {
+    it('takes null or {}, and its handler gets null', async () => {
       const { bench, ann } = await roomWith(room, ['ann'])
       await bench.say('room', 'ann', 'ready', { by: 3 })
       expect(ann.errors).toEqual([
         expect.objectContaining({
           code: 'invalid_payload',
-          message: 'ready: no data is expected: send null, or declare `data` in the room type',
+          message: 'ready: no data is expected: send null or {}, or declare `data` in the room type',
         }),
       ])
       expect(ann.state).toMatchObject({ ready: 0 })
+      await bench.say('room', 'ann', 'ready', {})
+      expect(ann.state).toMatchObject({ ready: 1 })
     })
   })
 })

@@ -3,7 +3,7 @@ import { text } from 'node:stream/consumers'
 import * as v from 'valibot'
 import type { NoticeBody, PostNotice } from '../../dataplane/features/notices/notice.ts'
 import { loadPage, type Page } from '../../dataplane/ops/admin-page.ts'
-import type { RoomDefinition } from '../../dataplane/room/definition.ts'
+import { NO_DATA, type RoomDefinition } from '../../dataplane/room/definition.ts'
 import { jsonSchemaOf } from '../../dataplane/room/definition-check.ts'
 import { type BackendOptions, roomful } from '../../server/index.ts'
 import { isWellFormed, type Json, type JsonObject } from '../../shared/json.ts'
@@ -292,7 +292,7 @@ function describe(definition: RoomDefinition): RoomToPlay {
   const toSend = (all: RoomDefinition['messages'] | RoomDefinition['calls']): MessageToSend[] =>
     Object.entries(all).map(([name, { data, reply }]) => ({
       name,
-      data: jsonSchemaOf(data) as JsonSchema | undefined,
+      data: data === NO_DATA ? { type: 'null' } : (jsonSchemaOf(data) as JsonSchema | undefined),
       replies: reply !== undefined,
     }))
   return {

@@ -1,9 +1,20 @@
-"""Client for roomful: levels 1 to 5 and 7 of docs/protocol.md, which has the rules (R1 to R39,
-R43 to R45)."""
+"""Client for roomful: all levels of docs/protocol.md, whose rules the comments name (R1 to R45)."""
 
-from .client import Client
+from .client import Client, Status
 from .codec import Json, MsgPack
 from .errors import RoomfulError
-from .room import Room
+from .finding import ListedRoom
+from .game import GameClient
+from .room import Member, Room
 
-__all__ = ["Client", "Json", "MsgPack", "Room", "RoomfulError"]
+__all__ = [
+    "Client",
+    "GameClient",
+    "Json",
+    "ListedRoom",
+    "Member",
+    "MsgPack",
+    "Room",
+    "RoomfulError",
+    "Status",
+]

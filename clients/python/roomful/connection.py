@@ -1,44 +1,77 @@
 """A websocket of the client."""
 
 import asyncio
-from functools import partial
+from collections.abc import Sequence
 from math import inf
+from typing import Any, Protocol
 
 import websockets
 
-from .room import settle
+from .codec import Codec, Message
 
-OPTIONS = {"compression": None, "max_size": None, "ping_interval": None, "close_timeout": 1}
-open_websocket = partial(websockets.connect, **OPTIONS)
 LOST = OSError, websockets.WebSocketException
+
+
+class Socket(Protocol):
+    """The part of a websocket that the client uses."""
+
+    @property
+    def close_code(self) -> int | None: ...
+    @property
+    def close_reason(self) -> str | None: ...
+    async def recv(self) -> str | bytes: ...
+    async def send(self, message: Any) -> None: ...
+    async def close(self) -> None: ...
+
+
+async def open_websocket(url: str, subprotocols: Sequence[Any]) -> Socket:
+    """Opens a websocket within 10 seconds. Raises one of LOST."""
+    return await websockets.connect(
+        url,
+        subprotocols=subprotocols,
+        compression=None,
+        max_size=None,
+        ping_interval=None,
+        close_timeout=1,
+    )
+
+
+class Taker(Protocol):
+    """The part of a client that a connection calls."""
+
+    def take(self, connection: "Connection", message: Message) -> asyncio.Future[None] | None: ...
+    def ended(self, connection: "Connection") -> None: ...
 
 
 class Connection:
     """One websocket, after which the session was on `previous`."""
 
-    def __init__(self, client, socket, codec, previous):
-        self.socket, self._client, self.codec, self.previous = socket, client, codec, previous
-        self.over = set()  # The rooms that have begun another flush after a move (R38).
-        self.outgoing, self.ready, self.patience = asyncio.Queue(), False, 10  # R3
-        self.welcomed_at = inf
+    def __init__(
+        self, taker: Taker, socket: Socket, codec: Codec, previous: "Connection | None"
+    ) -> None:
+        self.socket, self._taker, self.codec, self.previous = socket, taker, codec, previous
+        self.over = set[str]()  # The rooms that have begun another flush after a move (R38).
+        self.outgoing, self.ready = asyncio.Queue[Message](), False
+        self.patience, self.welcomed_at = 10.0, inf  # R3
+        self.reader = asyncio.create_task(self._run())
 
-    async def run(self):
+    async def _run(self) -> None:
         """Reads until the connection ends. `tasks` end with it."""
         try:
             async with asyncio.TaskGroup() as self.tasks:
                 self.tasks.create_task(self._write())
                 while True:
                     frame = await asyncio.wait_for(self.socket.recv(), self.patience)
-                    self._client.take(self, self.codec.decode(frame))
+                    if handover := self._taker.take(self, self.codec.decode(frame)):
+                        await handover
         except* LOST:
             pass  # R4 tells what to do.
         finally:
             if self.previous:  # There was no welcome (R39).
                 self.previous.reader.cancel()
-            if self is self._client.connection:
-                settle(self._client.ended, self)
-            self._closing = asyncio.create_task(self.socket.close())
+            self._taker.ended(self)
+            await self.socket.close()
 
-    async def _write(self):
+    async def _write(self) -> None:
         while True:
             await self.socket.send(self.codec.encode(await self.outgoing.get()))

@@ -3,141 +3,204 @@
 import asyncio
 import json
 import logging
+from collections.abc import Callable
 from functools import reduce
+from typing import Any, Generic, NotRequired, Protocol, TypedDict, TypeVar, cast
 
-from .codec import MEMBER, STATE_FRAMES
-from .errors import RoomfulError
-from .state import CANNOT_APPLY, NOTHING, layers_in, merge, part_after
+from .codec import MEMBER, STATE_FRAMES, Codec, Message
+from .errors import RoomfulError, call, settle
+from .state import CANNOT_APPLY, NOTHING, Part, layers_in, merge, part_after
 
 log = logging.getLogger("roomful")
+State = TypeVar("State")
+NO_DATA: Any = {}
 
 
-def settle(future, result=None, error=None):
-    if not future.done():
-        future.set_exception(error) if error else future.set_result(result)
+class Member(TypedDict):
+    """A member of a room. `sub` is the player's id. Without `spectator`, the member plays."""
+
+    member_id: str
+    sub: str | None
+    connected: bool
+    spectator: NotRequired[bool]
 
 
-class Room:
-    """A seat in a room, from `Client.join`: `room_id`, `member_id`, `state`, `members`, and
-    `spectators`, the number of members who watch.
+class Session(Protocol):
+    """The part of a client that its rooms use."""
 
-    Set `on_change()`, which is called when the state or the members may have changed,
-    `on_event(name, data)`, and `on_left(error)`, for the end of the seat."""
+    seats: list["Room[Any]"]
+    limits: dict[str, Any]
+    codec: Callable[[], Codec]
 
-    def __init__(self, client, join):
-        self.on_change = self.on_event = self.on_left = lambda *args: None
-        self._client, self._join, self.room_id = client, join, None
+    def next_request_id(self) -> int: ...
+    def send(self, message: Message) -> bool: ...
+    def budget(self) -> float: ...
+    def reconnect(self) -> None: ...
+
+
+class Kept:
+    """A message without an outcome (R24)."""
+
+    def __init__(self, message: Message, outcome: asyncio.Future[Any]) -> None:
+        self.message, self.outcome, self.reply = message, outcome, None
+
+
+class Room(Generic[State]):
+    """A seat in a room, from `Client.join`. Do not change `state` and `members`: they are the
+    client's copies.
+
+    Set `on_change()`, which is called after each change of the state or the members,
+    `on_event(name, data)`, and `on_left(error)`, for the end of the seat. When they are called,
+    the room is as it was directly after the flush of the change or event."""
+
+    room_id: str
+    member_id: str
+    code: str | None  # A code for `join_by_code`, if the room's type has codes.
+    state: State
+    members: dict[str, Member]  # By member_id.
+    spectators: int  # The number of members who watch.
+
+    def __init__(self, session: Session, join: Message) -> None:
+        self.on_change: Callable[[], object] = lambda: None
+        self.on_event: Callable[[str, Any], object] = lambda name, data: None
+        self.on_left: Callable[[RoomfulError], object] = lambda error: None
+        self._session, self._join, self.room_id, self.code = session, join, "", None
         self._loop, self._asking = asyncio.get_running_loop(), False
+        # The first state waits until the program has the room. So its callbacks miss nothing.
+        self._handover: asyncio.Future[None] = self._loop.create_future()
         self._forget()
+        self.request(join)
 
-    def _forget(self):
+    def _forget(self) -> None:
         self.epoch = self.seq = -1
-        self.state, self.members, self.spectators, self.has_snapshot = None, {}, 0, False
-        self._parts, self._names = {}, {}  # By layer; the base is the part "".
-        self._last_ref, self._kept = 0, {}  # By ref: [message, outcome, reply]
+        self.state = cast(Any, None)
+        self.members, self.spectators, self.has_snapshot = {}, 0, False
+        self._parts: dict[str, Part] = {}  # By layer; the base is the part "".
+        self._names: dict[int, str] = {}
+        self._last_ref, self._kept = 0, dict[int, Kept]()  # By ref.
         self.end_wait()
 
-    def end_wait(self):
+    def end_wait(self) -> None:
         """A whole state has arrived, or the connection has ended (R16)."""
         self._asking = False
 
-    def request(self, message):
-        """Sends a join or leave. Returns a future of its answer."""
-        self.request_id, self._answer = next(self._client.request_ids), asyncio.Future()
+    def request(self, message: Message) -> None:
+        """Sends a join or leave. `answer` is a future of its answer."""
+        self.request_id = self._session.next_request_id()
+        self.answer: asyncio.Future[Any] = self._loop.create_future()
         self._request = message | {"request_id": self.request_id}
-        self._client.send(self._request)
-        return self._answer
+        self._session.send(self._request)
 
-    def send(self, type, data=None):
+    def handed_over(self) -> None:
+        """The program has the room, or does not wait for it any more: then the seat goes."""
+        self._loop.call_soon(settle, self._handover)
+        if not self.answer.done():
+            self.answer.add_done_callback(self._abandoned)
+
+    def _abandoned(self, answer: asyncio.Future[Any]) -> None:
+        if not answer.cancelled() and not answer.exception():
+            self.request({"t": "leave", "room_id": self.room_id})
+
+    def send(self, type: str, data: Any = NO_DATA) -> asyncio.Future[Any]:
         """Sends a message that is applied exactly once. Returns a future, which is done when the
         message is acknowledged. Its result is the reply, or None. It raises RoomfulError."""
-        ref, outcome = self._last_ref + 1, asyncio.Future()
-        message = self._message(type, data, ref=ref, settled=self.settled)
-        self._last_ref, self._kept[ref] = ref, [message, outcome, None]
+        ref, outcome = self._last_ref + 1, self._loop.create_future()
+        message = self._message(type, data) | {"ref": ref, "settled": self.settled}
+        self._check_size(message)
+        self._last_ref, self._kept[ref] = ref, Kept(message, outcome)
         if self.has_snapshot:
-            self._client.send(message)
+            self._session.send(message)
         return outcome
 
-    def send_unreliable(self, type, data=None):
+    def send_unreliable(self, type: str, data: Any = NO_DATA) -> bool:
         """Sends a message that may be lost. Returns False if there is no connection, or
         if the rate is exceeded."""
         message = self._message(type, data)
-        return self.has_snapshot and self._client.budget() >= 1 and self._client.send(message)
+        self._check_size(message)
+        return self.has_snapshot and self._session.budget() >= 1 and self._session.send(message)
 
-    async def leave(self):
+    async def leave(self) -> None:
         """Gives up the seat."""
-        if self in self._client.rooms:
-            await self.request({"t": "leave", "room_id": self.room_id})
+        if self in self._session.seats:
+            self.request({"t": "leave", "room_id": self.room_id})
+            await self.answer
 
-    def _message(self, type, data, **ref):
-        """Returns a message with a copy of the data. Raises for one that cannot be sent (R17)."""
-        if self not in self._client.rooms:
+    def _message(self, type: str, data: Any) -> Message:
+        """Returns a message with a copy of the data."""
+        if self not in self._session.seats:
             raise RoomfulError("not_in_room", "the seat is gone: join the room again")
         data = json.loads(json.dumps(data, allow_nan=False))
-        message = {"t": "message", "room_id": self.room_id, "type": type, "data": data} | ref
-        size = len(self._client.codec().encode(message))
-        if size > self._client.limits["max_message_bytes"]:
+        return {"t": "message", "room_id": self.room_id, "type": type, "data": data}
+
+    def _check_size(self, message: Message) -> None:
+        """Raises RoomfulError for a message that cannot be sent (R17)."""
+        size = len(self._session.codec().encode(message))
+        if size > self._session.limits["max_message_bytes"]:
             raise RoomfulError("payload_too_large", f"{size} bytes: see client.limits")
-        return message
 
-    def send_again(self):
+    def send_again(self) -> None:
         """Sends on a new connection what has no outcome (R21)."""
-        for message, *_ in self._kept.values() if self.has_snapshot else ():
-            self._client.send(message)
-        if not self._answer.done():
-            self._client.send(self._request)
+        for kept in self._kept.values() if self.has_snapshot else ():
+            self._session.send(kept.message)
+        if not self.answer.done():
+            self._session.send(self._request)
 
     @property
-    def spectator(self):
+    def spectator(self) -> bool:
         """True if this client watches (R44)."""
-        return self.members.get(self.member_id, {"spectator": True}).get("spectator", False)
+        own = self.members.get(self.member_id)
+        return own is None or own.get("spectator", False)
 
     @property
-    def settled(self):
+    def settled(self) -> int:
         return next(iter(self._kept), self._last_ref + 1) - 1
 
-    def take(self, frame):
-        """Takes a frame of this room, or an answer to its request."""
+    def take(self, frame: Message) -> asyncio.Future[None] | None:
+        """Takes a frame of this room, or an answer to its request. Returns what the next frame
+        must wait for."""
         t, ref = frame["t"], frame.get("ref")
         if t == "joined":
             self.room_id, self.member_id = frame["room_id"], frame["member_id"]
+            self.code = frame.get("code")
         elif t == "ack":
-            for acknowledged in [kept for kept in self._kept if kept <= ref]:
-                _, outcome, reply = self._kept.pop(acknowledged)
-                settle(outcome, reply)
+            for acknowledged in [kept for kept in self._kept if kept <= frame["ref"]]:
+                kept = self._kept.pop(acknowledged)
+                settle(kept.outcome, kept.reply)
         elif t == "reply" and ref in self._kept:
-            self._kept[ref][2] = frame.get("data")
+            self._kept[ref].reply = frame.get("data")
         elif t == "error" and ref in self._kept:
-            settle(self._kept.pop(ref)[1], error=RoomfulError(**frame))
+            settle(self._kept.pop(ref).outcome, error=RoomfulError(**frame))
         elif t == "error" and "request_id" in frame and self._request["t"] == "join":
             self.lose(RoomfulError(**frame))
         elif t == "error" and "request_id" in frame:
-            settle(self._answer, error=RoomfulError(**frame))
+            settle(self.answer, error=RoomfulError(**frame))
         elif t == "error":
             log.warning("refused: %s", frame)
         elif t == "left":
             if self.has_snapshot and frame["member_id"] == self.member_id:  # R9
-                self.lose(RoomfulError(frame["reason"], frame.get("message", "")))
+                self.lose(RoomfulError(**{"code": frame["reason"]} | frame))
         elif t == "spectators":
             self.spectators = frame["count"]
-            self._loop.call_soon(self.on_change)
+            call(self.on_change)
         elif t == "event":
-            self._loop.call_soon(self.on_event, frame["name"], frame.get("data"))
+            call(self.on_event, frame["name"], frame.get("data"))
         elif t == "member":
             self._take_member(frame)
-            self._loop.call_soon(self.on_change)
+            call(self.on_change)
         elif t in STATE_FRAMES and frame["epoch"] >= self.epoch:  # R11
             try:
                 self._take_state(frame, frame["seq"] - self.seq)
             except CANNOT_APPLY:
                 if "members" in frame:  # Only another connection brings the state (R35).
                     self.epoch = self.seq = 0
-                    self._client.connection.reader.cancel()
+                    self._session.reconnect()
                 else:
                     self._ask("checksum")
-            self._loop.call_soon(self.on_change)
+            call(self.on_change)
+            return self._handover if self.has_snapshot else None
+        return None
 
-    def _take_state(self, frame, ahead):
+    def _take_state(self, frame: Message, ahead: int) -> None:
         """Takes a frame whose `seq` is so far ahead of the state's."""
         if "members" in frame:
             self._take_flush(frame, {}, {})
@@ -145,14 +208,14 @@ class Room:
             joins, self.has_snapshot = not self.has_snapshot, True
             self.end_wait()
             if joins:
-                settle(self._answer, self)
+                settle(self.answer, self)
                 self.send_again()
         elif ahead == 1 and not self._asking:
             self._take_flush(frame, self._parts, self._names)
         elif ahead > 1:
             self._ask("sequence")
 
-    def _take_flush(self, frame, before, names):
+    def _take_flush(self, frame: Message, before: dict[str, Part], names: dict[int, str]) -> None:
         """Takes a frame with its layers: all, or nothing (R29)."""
         parts = before | {"": part_after(frame, before.get("", NOTHING))}
         for layer, change in layers_in(frame, names):
@@ -164,30 +227,30 @@ class Room:
         self.epoch, self.seq = frame["epoch"], frame["seq"]
         self.state = reduce(merge, (value for value, _ in parts.values()))
 
-    def _take_member(self, frame):
+    def _take_member(self, frame: Message) -> None:
         """Changes the list of members (R14)."""
-        member = {name: frame.get(name) for name in MEMBER if name in frame or name == "sub"}
-        self.members = self.members | {frame["member_id"]: member}
-        if "connected" not in member:
+        entry = {name: frame.get(name) for name in MEMBER if name in frame or name == "sub"}
+        self.members = self.members | {frame["member_id"]: cast(Member, entry)}
+        if "connected" not in entry:
             del self.members[frame["member_id"]]
 
-    def _ask(self, reason):
+    def _ask(self, reason: str) -> None:
         """Asks for the whole state (R16)."""
         if not self._asking:
             self._asking = True
-            self._client.send({"t": "state.resync", "room_id": self.room_id, "reason": reason})
+            self._session.send({"t": "state.resync", "room_id": self.room_id, "reason": reason})
 
-    def lose(self, why):
+    def lose(self, why: RoomfulError) -> None:
         """The seat is gone (R9, R26). After the end of the session, the client joins again."""
         if self.has_snapshot:
             self._join = self._join | {"watch": self.spectator}  # R43
-        for _, outcome, _ in self._kept.values():
-            settle(outcome, error=RoomfulError("seat_lost", "the outcome is unknown"))
+        for kept in self._kept.values():
+            settle(kept.outcome, error=RoomfulError("seat_lost", "the outcome is unknown"))
         self._forget()
-        leaves = self._request["t"] == "leave" and not self._answer.done()
-        settle(self._answer, self, None if leaves else why)
+        leaves = self._request["t"] == "leave" and not self.answer.done()
+        settle(self.answer, self, None if leaves else why)
         if why.code == "session_ended" and not leaves:
             self.request(self._join | {"rejoin": True})
         else:
-            self._client.rooms.remove(self)
-            self._loop.call_soon(self.on_left, why)
+            self._session.seats.remove(self)
+            call(self.on_left, why)

@@ -1,13 +1,18 @@
 """States: checksums, key tables, changes and layers (R12, R13, R27 to R30, R35, R36)."""
 
 import struct
+from collections.abc import Iterator
 from functools import lru_cache
+from typing import Any
+
+Table = list[str]  # Key table (R35).
+Part = tuple[Any, Table]  # The value and the key table of the base or a layer.
 
 # What Python raises for patches that cannot be applied (R13). The checksum shows the others.
 CANNOT_APPLY = LookupError, TypeError, ValueError, AttributeError
 
 
-def _mix(a, b):
+def _mix(a: int, b: int) -> int:
     h = a * 0x9E3779B1 + b & 0xFFFFFFFF
     h = (h ^ h >> 16) * 0x85EBCA6B & 0xFFFFFFFF
     h = (h ^ h >> 13) * 0xC2B2AE35 & 0xFFFFFFFF
@@ -15,7 +20,7 @@ def _mix(a, b):
 
 
 @lru_cache(maxsize=1 << 16, typed=True)  # typed: 1 and True are equal, but not their checksums.
-def _scalar(value):
+def _scalar(value: Any) -> int:
     if value is None or isinstance(value, bool):
         return _mix(1, 0) if value is None else _mix(2, int(value))
     if isinstance(value, str):
@@ -27,7 +32,7 @@ def _scalar(value):
     return _mix(_mix(3, high), low)
 
 
-def checksum(value):
+def checksum(value: Any) -> int:
     """Returns the 32-bit checksum of a JSON value."""
     if isinstance(value, dict):
         return _mix(6, sum(_mix(_scalar(key), checksum(item)) for key, item in value.items()))
@@ -36,7 +41,7 @@ def checksum(value):
     return _scalar(value)
 
 
-def _resolve(value, table):
+def _resolve(value: Any, table: Table) -> Any:
     """Returns a value with keys in the place of indexes of the key table (R35)."""
     if isinstance(value, list):
         return [_resolve(item, table) for item in value]
@@ -45,17 +50,17 @@ def _resolve(value, table):
     return value
 
 
-def _change_of(op):
+def _change_of(op: dict[str, Any]) -> Any:
     """Returns an operation of a JSON Patch (R12) as a change (R36)."""
     keys = [k.replace("~1", "/").replace("~0", "~") for k in op["path"].split("/")[1:]]
-    change = None if op["op"] == "remove" else [op.get("value")]
+    change: Any = None if op["op"] == "remove" else [op.get("value")]
     for depth, key in enumerate(reversed(keys)):
         inserts = op["op"] == "add" and depth == 0
         change = [{}, [key, 0, change]] if inserts else {key: change}
     return change
 
 
-def _apply(value, change, table):
+def _apply(value: Any, change: Any, table: Table) -> Any:
     """Returns a value after a change (R36). Copies the containers that change."""
     if not isinstance(change, (dict, list)):
         return change
@@ -84,15 +89,15 @@ def _apply(value, change, table):
     return result
 
 
-NOTHING = None, []
+NOTHING: Part = None, []
 
 
-def part_after(frame, before=NOTHING):
+def part_after(frame: dict[str, Any], before: Part = NOTHING) -> Part:
     """Returns (value, key table) of the base or a layer after a frame: a whole state, or a patch
     of the part `before`. Raises one of CANNOT_APPLY."""
     value, table = before
-    cut, *keys = frame.get("keys") or [len(table)]
-    table = table[:cut] + keys
+    keys: list[Any] = frame.get("keys") or [len(table)]
+    table = table[: keys[0]] + keys[1:]
     changes = [frame["change"]] if "change" in frame else map(_change_of, frame.get("ops", ()))
     for change in changes:
         value = _apply(value, change, table)
@@ -103,7 +108,9 @@ def part_after(frame, before=NOTHING):
     return value, table
 
 
-def layers_in(frame, names):
+def layers_in(
+    frame: dict[str, Any], names: dict[int, str]
+) -> Iterator[tuple[str, dict[str, Any] | None]]:
     """Yields the name and the change of each layer in a frame (R28): None if it is removed.
     `names`: the names that numbers stand for."""
     layers = frame.get("layers", {})
@@ -116,7 +123,7 @@ def layers_in(frame, names):
         yield names[number], dict(zip(("checksum", "keys", "change"), part)) if part else None
 
 
-def merge(base, layer):
+def merge(base: Any, layer: Any) -> Any:
     """Returns base and layer as one value (R30)."""
     if not isinstance(base, dict) or not isinstance(layer, dict):
         return base

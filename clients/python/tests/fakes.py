@@ -41,7 +41,10 @@ def client_message(frame):
     message = {"t": t} | {name: v for name, v in zip(names, values) if v is not None}
     start = message.pop("start", None)
     if isinstance(start, str):
-        message["token"] = start
+        message["code" if t == "find" else "token"] = start
+    elif t == "find":
+        room = zip(codec.FIND, start, strict=False)
+        message["room"] = {name: value for name, value in room if value is not None}
     elif start:
         session_id, resume_token, rooms = start
         rooms = [dict(zip(codec.LISTED, room)) for room in rooms]

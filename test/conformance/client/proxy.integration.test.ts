@@ -12,7 +12,7 @@ import { ConformancePlayer } from './player.ts'
 import { FaultProxy, type ProxyOptions } from './proxy.ts'
 
 const PATIENT = { timeout: 20_000 }
-const BOT = new URL('../../../clients/python/tests/conformance.py', import.meta.url).pathname
+const BOT = new URL('../../../clients/python/bot.py', import.meta.url).pathname
 
 let service: TestService
 let projectId = ''
