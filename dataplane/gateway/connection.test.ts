@@ -76,6 +76,23 @@ async function untilClosed(client: TestClient): Promise<void> {
   }
 }
 
+describe('connections that break at one moment', () => {
+  it('end in several turns, each with at most 5 ms of ends', async () => {
+    const clients = await Promise.all(Array.from({ length: 9 }, () => test.join()))
+    let turn = 0
+    const endsOfTurns: number[] = []
+    vi.spyOn(test.owner.received, 'push').mockImplementation(() => {
+      endsOfTurns[turn] = (endsOfTurns[turn] ?? 0) + 1
+      test.clock.advance(2)
+      return 0
+    })
+    for (const { client } of clients) client.ws.terminate()
+    const isOver = () => endsOfTurns.reduce((sum, ends) => sum + ends, 0) === clients.length
+    for (; !isOver(); turn++) await new Promise((resolve) => setImmediate(resolve))
+    expect(Math.max(...Object.values(endsOfTurns))).toBe(3)
+  })
+})
+
 describe('too many messages', () => {
   it('wait unread, except a few, until their session may send again', async () => {
     const { client } = await test.hello()

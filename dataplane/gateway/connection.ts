@@ -242,6 +242,13 @@ export class Connection implements FrameListener, OutboxListener, PolledSocket {
     this.#endRead()
   }
 
+  lost(): boolean {
+    if (this.#closed) return false
+    // The stream would end both of its sides, one after the other, and `ws` with them. That takes as long as all the rest.
+    void this.#context.polling.ends.run(() => this.terminate())
+    return true
+  }
+
   pause(reason?: 'rate' | 'turn'): void {
     if (this.#closed || this.#paused) return
     this.#paused = true
@@ -337,7 +344,7 @@ export class Connection implements FrameListener, OutboxListener, PolledSocket {
     this.#newest = undefined
   }
 
-  /** Ends the TCP connection without a close frame, because the client does not respond. */
+  /** Ends the TCP connection without a close frame, because the client does not respond or is gone. */
   terminate(): void {
     this.#end('lost')
     this.#ws.terminate()

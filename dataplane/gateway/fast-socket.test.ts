@@ -198,7 +198,11 @@ describe('FrameReader', () => {
         frames += 1
         message(payload, true)
       }
-      new FrameReader(near, MOST_BYTES, { message: frame, read() {} }, new Sockets())
+      const lost = () => {
+        ws.terminate()
+        return true
+      }
+      new FrameReader(near, MOST_BYTES, { message: frame, read() {}, lost }, new Sockets())
     }
     let sent = 0
     for (const chunk of chunks) {
