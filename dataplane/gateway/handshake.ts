@@ -353,7 +353,7 @@ export class Handshake {
    */
   async #takeOver(claimant: Claimant): Promise<Resumed | Rejection | undefined> {
     for (let attempt = 0; attempt < TAKE_ATTEMPTS; attempt++) {
-      const found = await this.#find(claimant)
+      const found = (attempt === 0 && this.#known(claimant)) || (await this.#find(claimant))
       if (!found || 'close' in found) return found
       const refused = await this.#tokens.checkKey(found.record.claims)
       if (refused) return refused
@@ -366,6 +366,16 @@ export class Handshake {
       if (resumed) return resumed
     }
     return BUSY
+  }
+
+  /**
+   * Returns the session without a read, if this node has it and the claimant has its latest token. If another node has taken the session since,
+   * the write of the takeover fails.
+   */
+  #known({ projectId, sessionId, resumeToken }: Claimant): StoredSession | undefined {
+    const written = this.#sessions.written(sessionId)
+    if (written?.record.claims.project_id !== projectId) return undefined
+    return checkResumeToken(written.record.right, resumeToken) === 'current' ? written : undefined
   }
 
   /** Returns the session if the claimant may have it. Waits while that is undecided. */

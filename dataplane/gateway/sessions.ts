@@ -8,7 +8,7 @@ import type { Edge } from './edge.ts'
 import { type KeyName, keyName } from './key-cache.ts'
 import type { Player, Players } from './players.ts'
 import type { Session } from './session.ts'
-import type { SessionStore } from './session-store.ts'
+import type { SessionStore, StoredSession } from './session-store.ts'
 import type { SubscribedSession } from './subscription.ts'
 
 /** Close reason of a session that an operator has ended. */
@@ -93,6 +93,14 @@ export class Sessions {
 
   find(sessionId: string): Session | undefined {
     return this.#writers.get(sessionId)?.session
+  }
+
+  /**
+   * The record of a session as this node has written it last, without a read. Undefined: the session is not at this node, or the store may have
+   * another record. Another node may have taken the session since, so the next write has to name the version.
+   */
+  written(sessionId: string): StoredSession | undefined {
+    return this.#writers.get(sessionId)?.written
   }
 
   /**
@@ -341,6 +349,12 @@ class SessionWriter {
   get due(): boolean {
     if (this.#saved && !this.session.connection) return false
     return this.#next === undefined && this.#context.clock.monotonic() >= this.#dueAt
+  }
+
+  /** See `Sessions.written`. */
+  get written(): StoredSession | undefined {
+    if (this.#running || !this.#saved || this.#reported) return undefined
+    return { record: this.session.record(this.#context.nodeId), version: this.#version }
   }
 
   /** The stored record may be lost: a write is due now. */
