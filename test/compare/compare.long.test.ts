@@ -33,6 +33,21 @@ test('measure has the memory of each further client', async () => {
   expect([live, further].every(Number.isFinite)).toBe(true)
 })
 
+test('measure has the cost of clients that are cut and resume, and the longest stall of it', async () => {
+  const resumes = { ...SCENARIOS.find(({ name }) => name === 'resumes')!, clients: 20, perRoom: 5 }
+  const { cost, back, stall } = await measure('roomful', resumes, options)
+  expect(cost).toBeGreaterThan(0)
+  expect(back).toBeGreaterThan(0)
+  expect(stall).toBeGreaterThan(0)
+})
+
+test('measure has the cost of secrets in layers', async () => {
+  const layers = { ...SCENARIOS.find(({ name }) => name === 'layers')!, clients: 20, perRoom: 5 }
+  const { delivered, cost } = await measure('roomful', layers, options)
+  expect(delivered).toBeGreaterThan(0)
+  expect(cost).toBeGreaterThan(0)
+})
+
 test('measure has the cost of listed rooms, and of the clients that find them', async () => {
   const lobby = { ...SCENARIOS.find(({ name }) => name === 'lobby')!, clients: 20 }
   const { cost, finding } = await measure('roomful', lobby, options)

@@ -83,11 +83,17 @@ function connect(port: number, hello: ClientMessage) {
   return { codec, socket, send, until }
 }
 
+interface Session {
+  readonly project_id: string
+  readonly session_id: string
+  readonly resume_token: string
+}
+
 /** Connects client number `client`. Resolves when it has a session. */
 async function welcomed({ port, credentials }: Endpoint, client: number) {
   const { projectId: project_id, token } = credentials[client]!
   const connection = connect(port, { t: 'hello', project_id, token })
-  let session = { project_id, session_id: '', resume_token: '' }
+  let session: Session = { project_id, session_id: '', resume_token: '' }
   await connection.until((message) => {
     if (message.t === 'welcome') session = { ...session, ...message }
     return message.t === 'welcome'
@@ -102,7 +108,7 @@ const REROUTE_MS = 8_000
 async function rerouted(
   here: Joined,
   { codec, socket, session }: Awaited<ReturnType<typeof welcomed>>,
-  joinedAt: { room_id: string; member_id: string; epoch: number; seq: number },
+  joinedAt: Position,
 ): Promise<Joined> {
   let room = joinedAt
   const url = await new Promise<string | undefined>((resolve) => {
@@ -117,12 +123,46 @@ async function rerouted(
   })
   if (url === undefined) return here
   const port = Number(new URL(url).port)
-  const { project_id, session_id, resume_token } = session
-  const { room_id, member_id, epoch, seq } = room
-  const resume = { session_id, resume_token, rooms: [{ room_id, member_id, epoch, seq, settled: 0 }] }
-  const moved = await connect(port, { t: 'hello', project_id, resume }).until(({ t }) => t === 'welcome')
+  const moved = await connect(port, resumeOf(session, room)).until(({ t }) => t === 'welcome')
   socket.terminate()
   return { ...moved, port }
+}
+
+/** Position of a client in its room. */
+interface Position {
+  readonly room_id: string
+  readonly member_id: string
+  readonly epoch: number
+  readonly seq: number
+}
+
+/** Returns the `hello` of a client that resumes. */
+function resumeOf(
+  { project_id, session_id, resume_token }: Session,
+  { room_id, member_id, epoch, seq }: Position,
+): ClientMessage {
+  const rooms = [{ room_id, member_id, epoch, seq, settled: 0 }]
+  return { t: 'hello', project_id, resume: { session_id, resume_token, rooms } }
+}
+
+/** Prepares a resume at the node of a client; see `Joined.prepareResume`. */
+function preparedResume(port: number, session: Session, messages: readonly Buffer[], joined: Position) {
+  const codec = new MsgpackClientCodec()
+  let latest = joined
+  for (const bytes of messages) {
+    const message = codec.decode(bytes)
+    if (message.t.startsWith('state.')) latest = { ...latest, ...message }
+  }
+  return async (): Promise<Joined> => {
+    const { send, until } = connect(port, resumeOf(session, latest))
+    const missing = new Set(['pong', 'state'])
+    return until(({ t }) => {
+      // As the SDK does, which thus confirms that it has the next token.
+      if (t === 'welcome') send({ t: 'ping', at: 0 })
+      missing.delete(t.startsWith('state.') ? 'state' : t)
+      return missing.size === 0
+    })
+  }
 }
 
 const roomful: Dialect = {
@@ -141,7 +181,9 @@ const roomful: Dialect = {
       if (message.t === 'state.snapshot') room = { ...message, member_id: room.member_id }
       return message.t === 'state.snapshot'
     })
-    return endpoint.direct ? rerouted(here, connection, room) : here
+    if (endpoint.direct) return rerouted(here, connection, room)
+    const prepareResume = () => preparedResume(endpoint.port, connection.session, here.messages, room)
+    return { ...here, prepareResume }
   },
   async watch(endpoint, client, map) {
     const { send, until } = await welcomed(endpoint, client)

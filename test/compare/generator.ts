@@ -53,6 +53,11 @@ export interface Joined {
   readonly messages: Buffer[]
   /** Port of its node, if the client has moved to another node. */
   readonly port?: number
+  /**
+   * Reads the position from `messages`, which has all that the client has received. The returned function connects again, and resolves when
+   * the server has answered the resume. Absent: the server has no resumes.
+   */
+  prepareResume?(): () => Promise<Joined>
 }
 
 /** Returns a websocket that is not open yet. Attach listeners before you await anything, because messages may arrive with the upgrade. */
@@ -71,6 +76,7 @@ interface Client {
   /** Index of its endpoint. */
   readonly endpoint: number
   readonly recorded: Buffer[] | undefined
+  readonly prepareResume: Joined['prepareResume']
   updates: number
   sent: number
   /** State of a round trip: the last x, and the time at which it was sent. Undefined time: the x has come back. */
@@ -136,13 +142,15 @@ export class Clients {
     const all = this.#endpoints
     const any = seat === 0 ? all[room % all.length]! : anyOf(all)
     const first = this.#dialect.endpoint?.(all, room) ?? any
-    const { socket, messages, port = first.port } = await this.#dialect.join(first, number, `r${room}`)
+    const joined = await this.#dialect.join(first, number, `r${room}`)
+    const { socket, messages, port = first.port } = joined
     const client: Client = {
       socket,
       room,
       seat,
       endpoint: all.findIndex((other) => other.port === port),
       recorded: recorded ? messages : undefined,
+      prepareResume: joined.prepareResume,
       updates: 0,
       sent: 0,
       sample:
@@ -174,6 +182,17 @@ export class Clients {
     const join = (number: number) =>
       this.#dialect.join(anyOf(this.#endpoints), number, `r${number % rooms}`, watch)
     this.#extra.push(...(await each(this.#others(count), CONNECTING.known, join)))
+  }
+
+  /** Prepares the resumes of all clients. The returned function cuts and resumes them. It returns the seconds until all are back. */
+  prepareResumes(): () => Promise<number> {
+    const resumes = this.#clients.map(({ prepareResume }) => prepareResume!())
+    return async () => {
+      const start = performance.now()
+      for (const { socket } of this.#clients) socket.removeAllListeners('close').terminate()
+      this.#extra.push(...(await Promise.all(resumes.map((resume) => resume()))))
+      return (performance.now() - start) / 1_000
+    }
   }
 
   /** Starts `count` clients that watch lists. */

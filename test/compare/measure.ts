@@ -36,6 +36,8 @@ const WATCHERS = 0.02
 const FINDERS = 0.5
 /** Number of clients that search at the same time. */
 const FINDING = 16
+/** Until then, the writes of the joins are done. */
+const CUT_AFTER_MS = 2000
 /** Nodes regard each other as busy for some time after their start. Before that, rooms would open elsewhere. */
 const CALM_MS = 3000
 
@@ -61,7 +63,7 @@ export const measure = (name: ServerName, scenario: Scenario, options: Options):
         name,
         scenario,
         options,
-        { play, memory, joins, arrivals, lobby, stalled, starved }[scenario.kind],
+        { play, memory, joins, resumes, arrivals, lobby, stalled, starved }[scenario.kind],
       )
 
 async function withServer(
@@ -92,7 +94,7 @@ async function observe<T>(server: Server, work: () => Promise<T>) {
   const seconds = (performance.now() - start) / 1_000
   const busy = performance.eventLoopUtilization(load).utilization
   const { rooms, ...after } = await server.sample()
-  const used = (name: Exclude<keyof Total, 'rooms'>): number => after[name] - before[name]
+  const used = (name: Exclude<keyof Total, 'rooms' | 'stallMs'>): number => after[name] - before[name]
   const others = Math.max(0, used('othersCpuUs')) / (1e6 * seconds)
   return { result, seconds, rooms, used, machine: { busy, others } }
 }
@@ -144,6 +146,17 @@ const quietWindow: Measure = async (server, clients, scenario, options) => {
 const joins: Measure = async (server, clients, { clients: count, perRoom }) => {
   const { seconds, used, machine } = await observe(server, () => clients.join(count, perRoom))
   return { cost: used('cpuUs') / count, ...machine, joinsPerSecond: count / seconds }
+}
+
+/** Cuts all clients at one moment, and lets them resume at the next. */
+const resumes: Measure = async (server, clients, { clients: count, perRoom }) => {
+  await clients.join(count, perRoom, count)
+  await sleep(CUT_AFTER_MS)
+  const resume = clients.prepareResumes()
+  await server.sample('watch')
+  const { result: back, used, machine } = await observe(server, resume)
+  const { stallMs: stall } = await server.sample()
+  return { cost: used('cpuUs') / count, ...machine, back, stall }
 }
 
 /** Lets clients join existing rooms at the same time. */
@@ -266,6 +279,7 @@ function figuresOf(
     input: seen,
     flush: updates / perRoom,
     join: count,
+    resume: count,
     'client and second': count * seconds,
     'room and second': (count / perRoom) * seconds,
   }

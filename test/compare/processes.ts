@@ -97,6 +97,7 @@ export async function startServer(name: ServerName, scenario: Scenario, built: b
       cpuUs,
       rssBytes: sum('rssBytes'),
       liveBytes: sum('liveBytes'),
+      stallMs: Math.max(...all.map(({ stallMs }) => stallMs)),
       inputs: sum('inputs'),
       rooms: all.map(({ rooms }) => rooms),
       redisCpuUs,

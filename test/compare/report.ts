@@ -17,6 +17,8 @@ const COLUMNS = [
   { name: 'redis', title: 'Redis CPU-µs', text: digits },
   { name: 'commands', title: 'Redis commands/s', text: count },
   { name: 'joinsPerSecond', title: 'joins/s', text: count },
+  { name: 'back', title: 'all back s', text: digits },
+  { name: 'stall', title: 'longest stall ms', text: count },
   { name: 'clients', title: 'clients', text: count },
   { name: 'right', title: 'right in the end', text: percent },
   { name: 'held', title: 'held KB', text: digits },
@@ -69,7 +71,7 @@ function cellsOf({ scenario, rows }: Comparison): string[][] {
   const base = rows.find(({ name }) => name === first)
   const columns = COLUMNS.filter(({ name }) => rows.some(({ figures }) => figures[name] !== undefined))
   const ratio = ({ figures }: Row): string =>
-    (['cost', 'finding'] as const)
+    (['cost', 'finding', 'live', 'further'] as const)
       .flatMap((name) => {
         const [one, other] = [figures[name], base?.figures[name]]
         return one === undefined || other === undefined ? [] : (one / other).toFixed(2)

@@ -6,12 +6,21 @@ export interface Scenario {
    * `play` measures a window of load. So does `lobby`, whose rooms have 4 seats, and a row in a list that changes once a second. It also
    * measures players who search a room. `memory` measures the memory of each client of the second half, while all play. `joins` measures
    * clients that open rooms and fill them, and `arrivals` clients that join the rooms of others. `starved` measures a window in which
-   * spinning processes use the core of the server, and the time until the rooms have all their updates again. `capacity` finds the largest
-   * load, up to `clients`.
+   * spinning processes use the core of the server, and the time until the rooms have all their updates again. `resumes` cuts all clients at
+   * one moment, and lets them resume. `capacity` finds the largest load, up to `clients`.
    */
-  readonly kind: 'play' | 'memory' | 'lobby' | 'joins' | 'arrivals' | 'stalled' | 'starved' | 'capacity'
+  readonly kind:
+    | 'play'
+    | 'memory'
+    | 'lobby'
+    | 'joins'
+    | 'arrivals'
+    | 'resumes'
+    | 'stalled'
+    | 'starved'
+    | 'capacity'
   /** Divisor of the CPU time of the server. */
-  readonly per: 'update' | 'input' | 'flush' | 'join' | 'client and second' | 'room and second'
+  readonly per: 'update' | 'input' | 'flush' | 'join' | 'resume' | 'client and second' | 'room and second'
   readonly clients: number
   readonly perRoom: number
   /** Inputs per second and client. */
@@ -19,8 +28,10 @@ export interface Scenario {
   readonly reliable: boolean
   /** True: inputs change nothing, and are MessagePack. */
   readonly nudges: boolean
-  /** Moves at 20 Hz without inputs: none, all players, all entities, or one entity along x. */
-  readonly tick: 'none' | 'players' | 'entities' | 'entity'
+  /** Moves at 20 Hz without inputs: none, all players, all entities, one entity along x, or for roomful a secret of each player. */
+  readonly tick: 'none' | 'players' | 'entities' | 'entity' | 'secrets'
+  /** For roomful: each secret is in a layer of its player. */
+  readonly hidden?: true
   /** Number of entities in the state of each room, in addition to its players. */
   readonly entities: number
   /** For roomful: each flush is committed to Redis before it is sent. */
@@ -74,6 +85,29 @@ const scale = (nodes: number, direct?: true): Scenario => ({
   clients: 2_000,
 })
 
+/** Every player's secret moves, and all see it. */
+const open: Scenario = like('open', '1,000 clients, 40 rooms × 25, a secret of each player moves each tick', {
+  inputs: 0,
+  tick: 'secrets',
+})
+const memory = like('memory', 'arena with 1,000 clients, and then 1,000 more', {
+  kind: 'memory',
+  clients: 2_000,
+})
+const joins = like('joins', '2,000 clients connect and join, 128 at a time, rooms of 25', {
+  kind: 'joins',
+  per: 'join',
+  clients: 2_000,
+  inputs: 0,
+})
+const resumes: Scenario = {
+  ...joins,
+  name: 'resumes',
+  meaning: '2,000 clients in rooms of 25 are cut at one moment, and resume',
+  kind: 'resumes',
+  per: 'resume',
+}
+
 /** Clients that join existing rooms. */
 const arrivals: Scenario = like('players', '1,500 clients join 500 rooms of 4, in which one plays', {
   kind: 'arrivals',
@@ -93,6 +127,13 @@ export const SCENARIOS: readonly Scenario[] = [
     inputs: 0,
     tick: 'players',
   }),
+  {
+    ...open,
+    name: 'layers',
+    meaning: `${open.meaning}, hidden in a layer of its own or open`,
+    hidden: true,
+    against: [open],
+  },
   like('refs', 'arena, every move acknowledged', { reliable: true, against: [arena] }),
   like('journal', 'arena, each flush committed to Redis first', { journal: true, against: [arena] }),
   { ...spread(4), against: [spread(1), spread(2), spread(2, true), spread(4, true)] },
@@ -114,12 +155,15 @@ export const SCENARIOS: readonly Scenario[] = [
     inputs: 20,
     nudges: true,
   }),
-  like('joins', '2,000 clients connect and join, 128 at a time, rooms of 25', {
-    kind: 'joins',
-    per: 'join',
-    clients: 2_000,
-    inputs: 0,
-  }),
+  joins,
+  { ...resumes, against: [joins] },
+  {
+    ...resumes,
+    name: 'resumes-journal',
+    meaning: `${resumes.meaning}, with a journal`,
+    journal: true,
+    against: [{ ...joins, name: 'joins-journal', journal: true }],
+  },
   {
     ...arrivals,
     name: 'spectators',
@@ -136,7 +180,20 @@ export const SCENARIOS: readonly Scenario[] = [
     perRoom: 50,
     inputs: 0,
   }),
-  like('memory', 'arena with 1,000 clients, and then 1,000 more', { kind: 'memory', clients: 2_000 }),
+  memory,
+  {
+    ...memory,
+    name: 'memory-journal',
+    meaning: `${memory.meaning}, with a journal`,
+    journal: true,
+    against: [memory],
+  },
+  {
+    ...open,
+    ...{ name: 'memory-layers', kind: 'memory', clients: 2_000, hidden: true },
+    meaning: 'layers with 1,000 clients, and then 1,000 more',
+    against: [{ ...open, name: 'memory-open', kind: 'memory', clients: 2_000 }],
+  },
   like('memory-idle', '1,000 connections in rooms of 50, where nothing happens, and then 1,000 more', {
     kind: 'memory',
     clients: 2_000,

@@ -25,6 +25,7 @@ type Places = Record<string, ReturnType<typeof place>>
 interface State {
   players: Places
   entities: Places
+  secrets: Places
 }
 
 const data = v.object({ x: v.number(), y: v.number() })
@@ -38,13 +39,16 @@ const arena = (defineRoom: typeof DefineRoom, settings: Settings, served: Served
     messages: { move: { data }, nudge: { data } },
     sync: { rate: FLUSHES_PER_SECOND },
     durability: settings.journal ? 'journal' : 'none',
+    ...(settings.hidden && { layers: { 'secrets.*': (id: string) => `member:${id}` } }),
     create: (): State => ({
       players: {},
+      secrets: {},
       entities: Object.fromEntries(Array.from({ length: settings.entities }, (_, i) => [`e${i}`, place()])),
     }),
     onJoin(state, member, ctx) {
       served.rooms.add(ctx.roomId)
       state.players[member.id] = { x: AREA / 2, y: AREA / 2 }
+      if (settings.tick === 'secrets') state.secrets[member.id] = place()
     },
     onMessage(state, { type, member, data }) {
       served.inputs++
@@ -52,6 +56,7 @@ const arena = (defineRoom: typeof DefineRoom, settings: Settings, served: Served
     },
     onLeave(state, member) {
       delete state.players[member.id]
+      delete state.secrets[member.id]
     },
     ...(settings.tick !== 'none' && {
       tick: { rate: FLUSHES_PER_SECOND },
@@ -59,6 +64,9 @@ const arena = (defineRoom: typeof DefineRoom, settings: Settings, served: Served
         tickOnce(settings, served, {
           movePlayers: () => {
             for (const { id } of ctx.members) Object.assign(state.players[id]!, place())
+          },
+          moveSecrets: () => {
+            for (const { id } of ctx.members) Object.assign(state.secrets[id]!, place())
           },
           moveEntity: (index) => {
             state.entities[`e${index}`]!.x = somewhere()

@@ -1,3 +1,4 @@
+import { monitorEventLoopDelay } from 'node:perf_hooks'
 import { setFlagsFromString } from 'node:v8'
 import { runInNewContext } from 'node:vm'
 import type { Scenario } from '../scenarios.ts'
@@ -31,6 +32,8 @@ export interface Sample {
   readonly rssBytes: number
   /** Heap and memory outside of it that V8 knows of, buffers included. After `collect`: those in use. */
   readonly liveBytes: number
+  /** Longest time between two turns of the event loop since the last `watch`, milliseconds. */
+  readonly stallMs: number
   /** Inputs that game code has received. */
   readonly inputs: number
   /** Ids of the rooms that this process owns. */
@@ -50,14 +53,16 @@ export interface Served {
   frozen: boolean
 }
 
+/** Stalls that are shorter cannot be seen. */
+const STALL_RESOLUTION_MS = 10
 /** Number of maps of the listed rooms. Clients search rooms of one map. */
 const MAPS = 50
 export const LISTED_SEATS = 4
 /** Returns the map of a room's key or of a number. */
 export const mapOf = (key: string | number): string => `m${Number(String(key).replace('r', '')) % MAPS}`
 
-/** A request for a `Sample`. `collect`: collects garbage first. `freeze`: sets `Served.frozen`. */
-export type Question = 'sample' | 'collect' | 'freeze'
+/** A request for a `Sample`. `collect`: collects garbage first. `freeze`: sets `Served.frozen`. `watch`: measures stalls from now on. */
+export type Question = 'sample' | 'collect' | 'freeze' | 'watch'
 
 /** Serves until the parent ends. Sends the addresses over the IPC channel, then answers each question. */
 export async function serve(
@@ -66,16 +71,22 @@ export async function serve(
   const served: Served = { inputs: 0, rooms: new Set(), frozen: false }
   setFlagsFromString('--expose-gc')
   const collect: () => void = runInNewContext('gc')
+  const delays = monitorEventLoopDelay({ resolution: STALL_RESOLUTION_MS })
   process.on('disconnect', () => process.exit(0))
   process.on('message', (question: Question) => {
     if (question === 'collect') for (let i = 0; i < 2; i++) collect()
     if (question === 'freeze') served.frozen = true
+    if (question === 'watch') {
+      delays.enable()
+      delays.reset()
+    }
     const { user, system } = process.cpuUsage()
     const { rss: rssBytes, heapUsed, external } = process.memoryUsage()
     const sample: Sample = {
       cpuUs: user + system,
       rssBytes,
       liveBytes: heapUsed + external,
+      stallMs: delays.max / 1e6,
       inputs: served.inputs,
       rooms: [...served.rooms],
     }
@@ -89,10 +100,11 @@ export async function serve(
 export function tickOnce(
   { tick, entities }: Settings,
   { frozen }: Served,
-  room: { movePlayers(): void; moveEntity(index: number): void },
+  room: { movePlayers(): void; moveEntity(index: number): void; moveSecrets?(): void },
 ): void {
   if (frozen) return
   if (tick === 'players') room.movePlayers()
+  if (tick === 'secrets') room.moveSecrets?.()
   if (tick === 'entities') for (let i = 0; i < entities; i++) room.moveEntity(i)
   if (tick === 'entity') room.moveEntity(Math.floor(Math.random() * entities))
 }
