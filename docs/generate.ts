@@ -20,6 +20,7 @@ import { memoryStore } from '../shared/store/memory/memory.ts'
 import type { Store } from '../shared/store/port.ts'
 import { authorisationTables } from '../test/authorisation/matrix.ts'
 import { errorTable } from './errors.ts'
+import { LIMIT_TOPICS, limitTable } from './limit-tables.ts'
 import { code, PROTOCOL_PARTS, table } from './protocol-tables.ts'
 import { measuredTable, playersTable, scalingChart } from './scaling.ts'
 import { scenariosJson } from './scenarios/index.ts'
@@ -171,6 +172,7 @@ const PARTS: Readonly<Record<string, (before: string) => string | Promise<string
     ),
   ...PROTOCOL_PARTS,
   alerts: alertTable,
+  ...Object.fromEntries(LIMIT_TOPICS.map((topic) => [`limits of ${topic}`, () => limitTable(topic)])),
   'redis users': () => redisFile('users.acl'),
   'redis.conf': () => redisFile('redis.conf'),
   'sentinel.conf': () => redisFile('sentinel.conf'),
@@ -208,6 +210,7 @@ async function withParts(page: string): Promise<string> {
 
 const rewritten: Readonly<Record<string, (before: string) => string | Promise<string>>> = {
   'docs/reference.md': withParts,
+  'docs/limits.md': withParts,
   'docs/protocol.md': withParts,
   'docs/client.md': withParts,
   'docs/matchmaking.md': withParts,
