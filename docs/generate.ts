@@ -37,7 +37,7 @@ const variableTable = (): string =>
     variables().map(([name, variable]) => [
       code(name),
       variable.help,
-      expects(variable.schema),
+      expects(variable.schema).replace(/^a whole number of (\w+), (\S+)$/, '$2 $1'),
       variable.default !== undefined ? code(variable.default) : (variable.defaultNote ?? ''),
       variable.readBy
         .map((command) => (variable.requiredBy?.includes(command) ? `${command} (required)` : command))
@@ -67,13 +67,11 @@ function registryWith(registerOwn: (registry: Registry, store: Store) => void): 
 async function metricTable(registry: Registry, isIn: (name: string) => boolean): Promise<string> {
   const metrics = (await registry.getMetricsAsJSON()).filter(({ name }) => isIn(name))
   return table(
-    ['Metric', 'Type', 'Labels', 'Meaning'],
-    metrics.map((metric) => [
-      code(metric.name),
-      String(metric.type),
-      labelsOf(registry, metric).map(code).join(', '),
-      metric.help,
-    ]),
+    ['Metric', 'Type', 'Meaning'],
+    metrics.map((metric) => {
+      const labels = labelsOf(registry, metric).join(', ')
+      return [code(labels ? `${metric.name}{${labels}}` : metric.name), String(metric.type), metric.help]
+    }),
   )
 }
 
@@ -151,13 +149,16 @@ const onNodes = (name: string): boolean => node.getSingleMetric(name) !== undefi
 const onWorkers = (name: string): boolean => workers.getSingleMetric(name) !== undefined
 const onControl = (name: string): boolean => control.getSingleMetric(name) !== undefined
 
+/** Metrics that prom-client collects from Node, with its own descriptions. */
+const OF_NODE_JS = /^service_(process|nodejs)_/
+
 /** Returns the text between the marks of each name. `before`: the current text. */
 const PARTS: Readonly<Record<string, (before: string) => string | Promise<string>>> = {
   variables: variableTable,
   'parameters of /admin/runtime': runtimeTable,
   'metrics of a node': () => metricTable(node, (name) => !onControl(name)),
   'metrics of control': () => metricTable(control, (name) => !onNodes(name)),
-  'metrics of every process': () => metricTable(node, onControl),
+  'metrics of every process': () => metricTable(node, (name) => onControl(name) && !OF_NODE_JS.test(name)),
   'metrics of workers': () => metricTable(workers, () => true),
   errors: () => errorTable(false),
   'errors of tickets': () => errorTable(true),
