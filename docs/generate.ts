@@ -21,6 +21,7 @@ import type { Store } from '../shared/store/port.ts'
 import { authorisationTables } from '../test/authorisation/matrix.ts'
 import { errorTable } from './errors.ts'
 import { LIMIT_TOPICS, limitTable } from './limit-tables.ts'
+import { PICTURES } from './pictures.ts'
 import { code, PROTOCOL_PARTS, table } from './protocol-tables.ts'
 import { measuredTable, playersTable, scalingChart } from './scaling.ts'
 import { scenariosJson } from './scenarios/index.ts'
@@ -223,6 +224,7 @@ const rewritten: Readonly<Record<string, (before: string) => string | Promise<st
   'docs/scaling.md': withParts,
   'docs/scaling.svg': scalingChart,
   ...WALKS,
+  ...PICTURES,
 }
 
 const check = process.argv.includes('--check')

@@ -1,18 +1,19 @@
-/** Pictures of docs/tour.md and docs/protocol.md: who talks to whom. The numbers are those of the steps in the page. */
+import { CHARACTER, frame, textAt, WIDTH } from './svg.ts'
+
+/** Pictures of who talks to whom. The numbers are those of the steps in the page. */
 
 const LANES = ['client', 'edge node', 'owner node', 'store'] as const
-type Lane = (typeof LANES)[number] | 'server'
 
 /** A message from one lane to another. */
 interface Arrow {
-  readonly from: Lane
-  readonly to: Lane
+  readonly from: string
+  readonly to: string
   readonly text: string
 }
 
 /** Work of one lane. `crash`: the lane ends here. */
 interface Note {
-  readonly at: Lane
+  readonly at: string
   readonly text: string
   readonly crash?: true
 }
@@ -21,7 +22,7 @@ interface Walk {
   /** Text for readers who do not see the picture. */
   readonly label: string
   /** Default: those of the tour. */
-  readonly lanes?: readonly Lane[]
+  readonly lanes?: readonly string[]
   readonly steps: readonly (Arrow | Note)[]
 }
 
@@ -119,25 +120,51 @@ const SESSION: Walk = {
   ],
 }
 
-/** Sizes in the drawing. At 343 px, the width of a page on a small phone, the text has 12 px. */
-const [WIDTH, SHOWN, FONT] = [400, 480, 14]
-const [TOP, ROW, BOX] = [44, 38, 26]
-/** Width of a character, on average. */
-const CHARACTER = FONT * 0.56
+const KILL: Walk = {
+  label:
+    'A server that runs a room is killed. The message that it has committed is not lost: another node claims the room under the next epoch, and answers the repeated message once',
+  lanes: ['client', 'edge', 'owner', 'Redis', 'next'],
+  steps: [
+    { from: 'client', to: 'edge', text: 'message 7' },
+    { from: 'edge', to: 'owner', text: 'message 7' },
+    { from: 'owner', to: 'Redis', text: 'commit, epoch 4' },
+    { at: 'owner', text: 'kill -9: no ack', crash: true },
+    { from: 'Redis', to: 'edge', text: 'the owner is gone' },
+    { from: 'next', to: 'Redis', text: 'claim: epoch 5' },
+    { from: 'Redis', to: 'next', text: 'state with 7' },
+    { from: 'edge', to: 'next', text: 'message 7 again' },
+    { at: 'next', text: '7 is applied: not again' },
+    { from: 'next', to: 'edge', text: 'ack 7' },
+    { from: 'edge', to: 'client', text: 'ack 7, within 2 s' },
+  ],
+}
 
-const laneAt = (lane: Lane, lanes: readonly Lane[]): number =>
+const SIGN_IN: Walk = {
+  label:
+    'Signing in: the page logs in at your backend, the backend gets a token from control with its key, and the page connects to a node with the token',
+  lanes: ['page', 'your backend', 'control', 'node'],
+  steps: [
+    { from: 'page', to: 'your backend', text: '1 login, as ever' },
+    { from: 'your backend', to: 'control', text: '2 POST /tokens: sub' },
+    { from: 'control', to: 'your backend', text: '3 token, 5 minutes' },
+    { from: 'your backend', to: 'page', text: '4 token' },
+    { from: 'page', to: 'node', text: '5 hello: token' },
+    { from: 'node', to: 'control', text: '6 is the key valid?' },
+    { from: 'node', to: 'page', text: '7 welcome' },
+  ],
+}
+
+const laneAt = (lane: string, lanes: readonly string[]): number =>
   (WIDTH / lanes.length) * (lanes.indexOf(lane) + 0.5)
 
 /** Returns the centre for something of this width, so that all of it is in the picture. */
 const within = (centre: number, width: number): number =>
   Math.min(Math.max(centre, width / 2 + 2), WIDTH - width / 2 - 2)
 
-const escaped = (text: string): string => text.replaceAll('&', '&amp;').replaceAll('<', '&lt;')
+/** Heights of the header, a step and a box. */
+const [TOP, ROW, BOX] = [44, 38, 26]
 
-const textAt = (x: number, y: number, text: string, kind = 'text'): string =>
-  `<text class="${kind}" x="${x.toFixed(0)}" y="${y.toFixed(0)}">${escaped(text)}</text>`
-
-function arrow({ from, to, text }: Arrow, y: number, lanes: readonly Lane[]): string {
+function arrow({ from, to, text }: Arrow, y: number, lanes: readonly string[]): string {
   const [start, end] = [laneAt(from, lanes), laneAt(to, lanes)]
   const way = Math.sign(end - start)
   const tip = end - way * 2
@@ -148,7 +175,7 @@ function arrow({ from, to, text }: Arrow, y: number, lanes: readonly Lane[]): st
   ].join('\n')
 }
 
-function note({ at, text, crash }: Note, y: number, lanes: readonly Lane[]): string {
+function note({ at, text, crash }: Note, y: number, lanes: readonly string[]): string {
   const lane = laneAt(at, lanes)
   const width = text.length * CHARACTER + 16
   const centre = within(lane, width)
@@ -172,16 +199,7 @@ function picture({ label, lanes = LANES, steps }: Walk): string {
     const y = TOP + i * ROW + 24
     return 'from' in step ? arrow(step, y, lanes) : note(step, y, lanes)
   })
-  return `<svg xmlns="http://www.w3.org/2000/svg" width="${SHOWN}" height="${Math.round((height * SHOWN) / WIDTH)}" viewBox="0 0 ${WIDTH} ${height}" role="img" aria-label="${escaped(label)}" font-family="system-ui, sans-serif" font-size="${FONT}">
-<style>
-text { fill: #1f2328; text-anchor: middle; paint-order: stroke; stroke: #fff; stroke-width: 4 } .title { font-weight: 600 } .lane { stroke: #afb8c1; stroke-dasharray: 3 3 }
-.arrow { fill: none; stroke: #2f5bd8; stroke-width: 1.5 } .note { fill: #fff; stroke: #8250df } .crash { fill: #fff; stroke: #b3261e; stroke-width: 2 } circle.note { fill: #8250df } circle.crash { fill: #b3261e }
-@media (prefers-color-scheme: dark) { text { fill: #f0f6fc; stroke: #0d1117 } .lane { stroke: #59636e } .arrow { stroke: #79a1ff } .note { fill: #0d1117; stroke: #c297ff } .crash { fill: #0d1117; stroke: #ff7b72 } circle.note { fill: #c297ff } circle.crash { fill: #ff7b72 } }
-</style>
-${lines.join('\n')}
-${drawn.join('\n')}
-</svg>
-`
+  return frame(label, height, [...lines, ...drawn])
 }
 
 /** The pictures, by file. */
@@ -191,4 +209,6 @@ export const WALKS: Readonly<Record<string, () => string>> = {
   'docs/walk-resume.svg': () => picture(RESUME),
   'docs/walk-node-dies.svg': () => picture(NODE_DIES),
   'docs/walk-session.svg': () => picture(SESSION),
+  'docs/walk-kill.svg': () => picture(KILL),
+  'docs/walk-sign-in.svg': () => picture(SIGN_IN),
 }
