@@ -180,7 +180,6 @@ export class Client<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoo
       sendEncoded: (payload) => session.sendEncoded(payload),
       encode: (message) => session.encode(message),
       trySend: (message) => session.trySend(message),
-      broken: (cause) => session.broken(cause),
       changed: () => this.#save(),
       release: (seat) => {
         this.#seats.delete(seat.roomId)

@@ -86,9 +86,6 @@ class HiddenRoom {
         throw error
       },
       send: (message) => this.asked.push(message),
-      broken: (cause) => {
-        throw new Error(cause)
-      },
     })
     this.replica.restart()
     this.deliver(this.whole('snapshot'))
@@ -169,7 +166,6 @@ class HiddenRoom {
   lose(): void {
     this.online = false
     this.#throughout = new Set(this.granted)
-    this.replica.pause()
   }
 
   resume(): void {

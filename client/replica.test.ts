@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { code, inRoom, online } from '../test/support/client/play.ts'
+import { inRoom, online } from '../test/support/client/play.ts'
 
 test('each patch changes the state, and calls listeners with the new and the previous state', async () => {
   const { server, room, owner, client } = await inRoom()
@@ -23,34 +23,33 @@ test('a patch without a change calls no listener and advances the position', asy
   expect(client.stats.resyncs.sequence).toBe(0)
 })
 
-test('a resync with a wrong checksum is not shown: the client reconnects, and resumes from position 0', async () => {
-  const { server, room, owner, client, pass, errors } = await inRoom()
+test('a resync with a wrong checksum is not shown: the client requests another one, and resumes from position 0 until it has one', async () => {
+  const { server, room, owner, client, pass } = await inRoom()
+  server.deliver(owner.wrongPatch({ n: 1 }), owner.wrongResync(), owner.patch({ n: 2 }))
+  expect([room.state, room.resyncing]).toEqual([{ players: {} }, true])
+  expect(server.all('state.resync')).toHaveLength(2)
   server.onHello = () => {
     server.welcome()
-    server.deliver(owner.resync(), owner.patch({ n: 2 }))
+    server.deliver(owner.resync(), owner.patch({ n: 3 }))
   }
-  server.deliver(owner.wrongPatch({ n: 1 }), owner.wrongResync())
-  expect([room.state, room.memberId]).toEqual([{ players: {} }, owner.own])
-  expect(errors).toEqual([code('protocol_error')])
+  server.socket.end(1006)
   await pass(300)
   expect(server.all('hello')[1]).toMatchObject({ resume: { rooms: [{ epoch: 0, seq: 0 }] } })
-  expect(room.state).toEqual({ n: 2 })
-  expect(server.all('state.resync')).toHaveLength(1)
-  expect(client.stats.resyncs.checksum).toBe(2)
+  expect([room.state, room.resyncing]).toEqual([{ n: 3 }, false])
+  expect(client.stats.resyncs).toEqual({ sequence: 0, checksum: 2, unasked: 0 })
 })
 
-test('a snapshot with a wrong checksum joins no room: the client reconnects, and sends the join again', async () => {
+test('a snapshot with a wrong checksum joins no room: the client requests the whole state', async () => {
   const { client, server, pass } = await online()
+  const owner = server.room('arena:lobby')
   server.onJoin = ({ request_id }) => {
-    const owner = server.room('arena:lobby')
     server.send({ t: 'joined', request_id, room_id: 'arena:lobby', member_id: 'mem_1' })
-    server.onJoin = (join) => server.seat(join)
     server.deliver(owner.wrongSnapshot())
   }
   const joining = client.join('arena', { key: 'lobby' })
   await pass(300)
-  expect(server.all('hello')[1]).toMatchObject({ resume: { rooms: [] } })
-  expect(server.all('join').map(({ request_id }) => request_id)).toEqual([1, 1])
+  expect(server.all('state.resync')).toMatchObject([{ reason: 'checksum' }])
+  server.deliver(owner.resync())
   expect((await joining).state).toEqual({ players: {} })
 })
 

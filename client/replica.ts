@@ -34,15 +34,11 @@ const toMember = ({ member_id: id, sub, connected, spectator = false }: MemberIn
   spectator,
 })
 
-/** Decision about a frame: `take` it, `drop` it (lower epoch, known, or no longer needed), or request a resync for the given reason. */
-export type Verdict = 'take' | 'drop' | ResyncReason
-
-/** Copy of a room at one `(epoch, seq)`: the state and the members. It is verified by checksum, or being resynced. */
+/** Copy of a room at one `(epoch, seq)`: the state and the members. */
 class RoomCopy {
   readonly #state = new LayeredState()
   #members: readonly Member[] = []
   #at: Position | undefined
-  #resyncing = false
   readonly #hasState: boolean
 
   /** `hasState` false: only the position is kept, and no checksum is compared. */
@@ -58,35 +54,18 @@ class RoomCopy {
     return this.#members
   }
 
-  /** Last applied flush; undefined before the first snapshot. */
+  /** Last applied flush. Undefined: only a whole state can be applied. */
   get position(): Position | undefined {
     return this.#at
   }
 
-  /** True while a resync is pending. Patches are ignored until then. */
-  get resyncing(): boolean {
-    return this.#resyncing
-  }
-
-  /** Starts a seat. The next snapshot is accepted with any epoch. */
+  /** Waits for a whole state. */
   restart(): void {
     this.#at = undefined
-    this.goOn()
   }
 
-  /** Marks the state as wrong or outdated. Patches are ignored until the next snapshot. */
-  awaitResync(): void {
-    this.#resyncing = true
-  }
-
-  /** Cancels the resync: the missed updates will follow from the position on. */
-  goOn(): void {
-    this.#resyncing = false
-  }
-
-  /** Applies a snapshot. `checksum`: it cannot be read, or its checksum does not match. */
-  replace(whole: Whole): Verdict {
-    if (this.#isOld(whole)) return 'drop'
+  /** Applies a whole state. Returns a reason if it cannot be read, or if its checksum does not match. */
+  replace(whole: Whole): ResyncReason | undefined {
     const tables = newTables()
     const members = readable(() => {
       const body = whole.read(tables)
@@ -95,17 +74,16 @@ class RoomCopy {
     if (!members) return 'checksum'
     this.#members = members.map(toMember)
     this.#at = { epoch: whole.epoch, seq: whole.seq }
-    this.#resyncing = false
-    return 'take'
+    return undefined
   }
 
-  /** Applies a patch, or leaves the state unchanged. */
-  patch(patch: Patch): Verdict {
-    if (!this.#at || this.#resyncing || this.#isOld(patch) || patch.seq <= this.#at.seq) return 'drop'
-    if (patch.seq !== this.#at.seq + 1) return 'sequence'
+  /** Applies a patch, or leaves the state unchanged and returns the reason. */
+  patch(patch: Patch, at: Position): ResyncReason | undefined {
+    const { epoch, seq } = patch
+    if (seq !== at.seq + 1) return 'sequence'
     if (this.#hasState && !this.#state.patch(patch)) return 'checksum'
-    this.#at = { epoch: patch.epoch, seq: patch.seq }
-    return 'take'
+    this.#at = { epoch, seq }
+    return undefined
   }
 
   /** Updates the members. Returns false if nothing changed. */
@@ -116,10 +94,6 @@ class RoomCopy {
     if (known) this.#members = this.#members.flatMap((member) => (member === known ? (next ?? []) : member))
     else this.#members = [...this.#members, next!]
     return true
-  }
-
-  #isOld({ epoch }: Position): boolean {
-    return this.#at !== undefined && epoch < this.#at.epoch
   }
 }
 
@@ -136,8 +110,6 @@ interface ReplicaParts {
   readonly decodeStates: boolean
   readonly report: Report
   readonly send: (message: ClientMessage) => void
-  /** A complete state cannot be used. Only another connection brings it again. */
-  readonly broken: (cause: string) => void
 }
 
 /** A client's view of a room: updates its copy, requests resyncs, and notifies the subscribers. */
@@ -170,12 +142,12 @@ export class Replica {
     return this.#spectators
   }
 
-  /** True while a snapshot is pending. */
+  /** True while a whole state is pending. */
   get resyncing(): boolean {
-    return this.#copy.resyncing
+    return this.position === undefined
   }
 
-  /** Last applied flush; undefined before the first snapshot of a seat. */
+  /** Last applied flush. Undefined: only a whole state can be applied. */
   get position(): { readonly epoch: number; readonly seq: number } | undefined {
     return this.#copy.position
   }
@@ -183,11 +155,6 @@ export class Replica {
   /** Starts a seat. Its snapshot follows. */
   restart(): void {
     this.#copy.restart()
-  }
-
-  /** The connection is lost, with a pending resync. After a resume the server sends the missing updates without a request. */
-  pause(): void {
-    this.#copy.goOn()
   }
 
   receive(frame: RoomFrame): void {
@@ -210,25 +177,16 @@ export class Replica {
   }
 
   #whole(frame: Whole): void {
-    const { state, members, resyncing } = this.#copy
-    if (frame.t === 'state.resync' && !resyncing) this.#parts.counters.resyncs.unasked += 1
-    const verdict = this.#copy.replace(frame)
-    if (verdict === 'drop') return
-    if (verdict !== 'take') {
-      this.#parts.counters.resyncs[verdict] += 1
-      this.#copy.restart()
-      this.#parts.broken(`the state of ${this.#parts.roomId} at seq ${frame.seq} cannot be applied`)
-      return
-    }
+    const { state, members } = this.#copy
+    if (frame.t === 'state.resync' && !this.resyncing) this.#parts.counters.resyncs.unasked += 1
+    if (this.#fails(this.#copy.replace(frame))) return
     this.onState.call(this.#copy.state, state)
     this.onMembers.call(this.#copy.members, members)
   }
 
   #patch(frame: Frame<'state.patch'>): void {
-    const before = this.#copy.state
-    const verdict = this.#copy.patch(frame)
-    if (verdict === 'sequence' || verdict === 'checksum') this.#ask(verdict)
-    if (verdict !== 'take') return
+    const { position, state: before } = this.#copy
+    if (!position || this.#fails(this.#copy.patch(frame, position))) return
     this.#parts.counters.patches += 1
     if (this.#copy.state !== before) this.onState.call(this.#copy.state, before)
   }
@@ -244,9 +202,12 @@ export class Replica {
     this.onMembers.call(this.#copy.members, this.#copy.members)
   }
 
-  #ask(reason: ResyncReason): void {
+  /** Requests a whole state if a frame could not be applied for a reason. Returns true if there is one. */
+  #fails(reason: ResyncReason | undefined): boolean {
+    if (!reason) return false
     this.#parts.counters.resyncs[reason] += 1
-    this.#copy.awaitResync()
+    this.#copy.restart()
     this.#parts.send({ t: 'state.resync', room_id: this.#parts.roomId, reason })
+    return true
   }
 }

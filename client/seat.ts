@@ -84,8 +84,6 @@ export interface SeatLink {
   sendEncoded(payload: Encoded): void
   encode(message: ClientMessage): Encoded
   trySend(message: ClientMessage): void
-  /** A frame of the server cannot be used. Closes the connection, and connects again. */
-  broken(cause: unknown): void
   /** The status of the seat, or its wish to leave, has changed. */
   changed(): void
   /** The seat has ended. */
@@ -278,7 +276,6 @@ export class Seat {
   /** The connection is lost. */
   disconnected(): void {
     this.#cancelRejoin()
-    this.replica.pause()
   }
 
   /** The session is lost, with the seat. The client joins again in the next session. */
@@ -352,7 +349,6 @@ export class Seat {
     this.#held = undefined
     this.#cancelHold()
     this.#cancelRejoin()
-    this.replica.pause()
     this.#link.release(this)
     this.#unacked.restart(error)
     this.#joining?.reject(error)
@@ -451,7 +447,6 @@ export class Seat {
     this.#unacked.restart(error)
     this.#held = undefined
     this.#cancelHold()
-    this.replica.pause()
     this.#link.counters.seatsLost += 1
     this.#beginRejoin()
     // After a random delay, because a room that ends loses all members at the same moment.

@@ -174,11 +174,6 @@ export class ClientSession {
     if (this.#status === 'reconnecting' && !this.#attempt) void this.#dial()
   }
 
-  /** A frame of the server cannot be used. Closes the connection, and connects again. */
-  broken(cause: unknown): void {
-    if (this.#ready) this.#lost(this.#unreadable(cause))
-  }
-
   /** The page is hidden or closed. Closes the connection without a goodbye, and connects again only after `goOn`. */
   suspend(): void {
     const { status } = this

@@ -532,7 +532,7 @@ export class Edge {
     switch (message.kind) {
       case 'state':
         this.#stateCame(subscription, [message.state])
-        subscription.state(message.state)
+        subscription.state(message)
         this.#answered(subscription)
         break
       case 'attached':

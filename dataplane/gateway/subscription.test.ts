@@ -322,7 +322,7 @@ describe('The layers of a member', () => {
       [[0, 'plan'], [1]],
       [[2, 'deck']],
     ])
-    subscription.state(whole(7, part('hand'), part('deck')))
+    subscription.state({ seq: 7, state: whole(7, part('hand'), part('deck')) })
     flush(8, part('deck'))
     expect(taken()).toEqual([
       [

@@ -515,10 +515,12 @@ export class Subscription {
    * Takes the answer to `resync`, which replaces the dropped patches. The held frames come first: the state contains all changes of members
    * in them.
    */
-  state(state: StateFrames): void {
+  state({ seq, state }: Pick<Extract<ToEdge, { kind: 'state' }>, 'seq' | 'state'>): void {
     // Stalled again: the client would read an outdated state. The edge requests a newer one when the client has caught up.
     if (this.#phase !== 'live' && this.#phase !== 'resyncing') return
     this.#phase = 'live'
+    // A flush before the state may be lost. The client may not get it after the state.
+    this.#seq = seq
     const connection = this.#connection
     if (!connection) return
     connection.address(this.roomId)

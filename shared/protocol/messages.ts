@@ -99,7 +99,7 @@ const LISTED_ROOM = {
   spectators: optional(COUNT),
 }
 
-/** First fields of all frames of the state stream. In MessagePack, announced keys follow them (R35 of docs/protocol.md). */
+/** First fields of all frames of the state stream. In MessagePack, announced keys follow them (R32 of docs/protocol.md). */
 export const STREAM_HEAD = { room_id: ADDRESS, epoch: COUNT, seq: COUNT, checksum: COUNT }
 
 /** Change of one layer in JSON: its whole state, its changes, or null if the member no longer has it. */

@@ -417,7 +417,7 @@ function elements(message: ClientMessage): unknown[] {
   }
 }
 
-/** Encodes a message in MessagePack (R31 of docs/protocol.md). */
+/** Encodes a message in MessagePack (R28 of docs/protocol.md). */
 export function encodeMsgpack(message: ClientMessage): Uint8Array {
   return encode(elements(message))
 }
@@ -438,7 +438,7 @@ function decodeValue(bytes: Uint8Array): WireValue {
   }) as WireValue
 }
 
-/** Returns the value of an extension of `type` (R34 of docs/protocol.md). Only the division rounds. */
+/** Returns the value of an extension of `type` (R31 of docs/protocol.md). Only the division rounds. */
 function decimal(data: Uint8Array, type: number): number {
   const high = type % 16 < 8 ? type % 16 : (type % 16) - 16
   const mantissa = data.reduce((sum, byte) => sum * 256 + byte, high)
@@ -448,7 +448,7 @@ function decimal(data: Uint8Array, type: number): number {
 export const DECIMALS = new ExtensionCodec()
 for (let type = 0; type < 64; type += 1) DECIMALS.register({ type, encode: () => null, decode: decimal })
 
-/** Room and epochs that the frames of one connection leave out (R32 and R33 of docs/protocol.md). */
+/** Room and epochs that the frames of one connection leave out (R29 and R30 of docs/protocol.md). */
 export class RoomContext {
   private room: string | undefined
   /** Latest epoch of each room. */

@@ -134,7 +134,7 @@ export class RoomView {
     }
   }
 
-  /** True if this client watches (R44). */
+  /** True if this client watches (R41). */
   get spectator(): boolean {
     return !this.members.has(this.memberId) || this.watching.has(this.memberId)
   }
@@ -172,7 +172,7 @@ export class RoomView {
     this.remember(message.checksum)
   }
 
-  /** R28 to R28. Throws ProtocolFault if a change does not fit. */
+  /** R26 to R26. Throws ProtocolFault if a change does not fit. */
   private changedLayers({ layers, seq }: StateMessage, before: ReadonlyMap<string, Json>): Map<string, Json> {
     const after = new Map(before)
     for (const { name, number, change } of layers) {
@@ -214,8 +214,8 @@ export class RoomView {
 
   private takePatch(message: Received<'state.patch'>): void {
     const { body } = message
-    if (message.epoch < this.epoch || message.seq <= this.seq || this.waiting) return
-    if (message.seq !== this.seq + 1) {
+    if (this.waiting) return
+    if (message.epoch < this.epoch || message.seq !== this.seq + 1) {
       this.waiting = true
       this.fault(`patch ${message.seq}; ${this.seq + 1} was due`)
       return
@@ -277,7 +277,7 @@ function merged(base: Json, layer: Json): Json {
   return result
 }
 
-/** The change of a removed key (R36 of docs/protocol.md). */
+/** The change of a removed key (R33 of docs/protocol.md). */
 const GONE = Symbol('gone')
 
 /** Applies the change of a MessagePack patch to `state`. Throws ProtocolFault if it does not fit. */
@@ -408,7 +408,7 @@ function reader(keys: readonly string[]): KeyReader {
   }
 }
 
-/** Key table of one room (R35 of docs/protocol.md). Only applied frames change it. */
+/** Key table of one room (R32 of docs/protocol.md). Only applied frames change it. */
 export class KeyTable {
   keys: string[] = []
 

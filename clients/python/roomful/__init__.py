@@ -1,4 +1,4 @@
-"""Client for roomful: all levels of docs/protocol.md, whose rules the comments name (R1 to R45)."""
+"""Client for roomful: all levels of docs/protocol.md, whose rules the comments name (R1 to R42)."""
 
 from .client import Client, Status
 from .codec import Json, MsgPack

@@ -21,7 +21,7 @@ log = logging.getLogger("roomful")
 T = TypeVar("T")
 Status = Literal["connecting", "online", "reconnecting", "closed"]
 FIND_SECONDS = 10
-ELSEWHERE = "room_full", "banned", "already_joined"  # R41
+ELSEWHERE = "room_full", "banned", "already_joined"  # R38
 
 
 class Client:
@@ -190,7 +190,7 @@ class Client:
             raise RoomfulError("no_answer", text, True) from None
 
     async def _find(self, by: Message) -> tuple[str, str]:
-        """Returns the type and the key of a room (R41)."""
+        """Returns the type and the key of a room (R38)."""
         self._check_open()
         found = await self._answer(self._requests.ask({"t": "find"} | by))
         room_type, _, key = found["room_id"].partition(":")
@@ -222,13 +222,8 @@ class Client:
         self._budget -= 1
         return True
 
-    def reconnect(self) -> None:
-        """Gives up the connection. The next one resumes."""
-        if self.connection:
-            self.connection.reader.cancel()
-
     def budget(self) -> float:
-        """Returns how many messages the rate permits now (R17)."""
+        """Returns how many messages the rate permits now (R15)."""
         earned = (self._now() - self._paid_at) * self.limits["messages_per_second"]
         self._budget = min(self._budget + earned, self.limits["message_burst"])
         self._paid_at = self._now()
@@ -266,7 +261,7 @@ class Client:
             attempt += 1
 
     async def _connect(self, url: str, attempt: int) -> None:
-        """Waits after a failure (R5), and starts or continues the session (R6, R19, R38)."""
+        """Waits after a failure (R5), and starts or continues the session (R6, R17, R35)."""
         if attempt:
             await asyncio.sleep(self._random() * min(10, 0.125 * 2 ** min(attempt, 9)))
         token = None if self._session else await self._fetch()
@@ -276,8 +271,6 @@ class Client:
         listed = [{name: getattr(room, name) for name in LISTED} for room in seats]
         resume = {"resume": self._session | {"rooms": listed}}
         self.connection = connection = Connection(self, socket, codec, self.connection)
-        for room in self.seats:
-            room.end_wait()
         hello = {"t": "hello", "project_id": self._project_id, "features": ["layers"]}
         connection.outgoing.put_nowait(hello | ({"token": token} if token else resume))
 
@@ -295,7 +288,7 @@ class Client:
         """Takes a message of the server. Returns what the next one must wait for."""
         self.frames += 1
         t, room_id, request_id = message["t"], message.get("room_id"), message.get("request_id")
-        if connection is not self.connection and t != "left":  # R38
+        if connection is not self.connection and t != "left":  # R35
             if t in STATE_FRAMES:
                 connection.over.add(str(room_id))
             if t not in ("event", "member") or room_id in connection.over:
@@ -316,7 +309,7 @@ class Client:
         return None
 
     def _continue(self, connection: Connection, welcome: Message) -> None:
-        """Sends what a new connection needs (R21), before any other frame is taken."""
+        """Sends what a new connection needs (R19), before any other frame is taken."""
         self._session = {name: welcome[name] for name in ("session_id", "resume_token")}
         self.limits, heartbeat = welcome["limits"], welcome["heartbeat_seconds"]
         connection.ready, connection.patience, connection.previous = True, 2 * heartbeat, None
@@ -337,7 +330,7 @@ class Client:
             asyncio.get_running_loop().call_later(seconds, self._beat, connection, seconds)
 
     async def _renew(self) -> None:
-        """Fetches a fresh token, which answers all questions that arrive until then (R22)."""
+        """Fetches a fresh token, which answers all questions that arrive until then (R20)."""
         try:
             self._token = await self._fetch()
         except RoomfulError as error:  # The server asks again.
@@ -351,7 +344,7 @@ class Client:
             self._token = None
 
     async def _move(self, move: Message, url: str) -> None:
-        """Resumes on a second connection, while the first goes on (R37, R38)."""
+        """Resumes on a second connection, while the first goes on (R34, R35)."""
         to, insecure = urlsplit(url), self._url.startswith("ws:")
         if to.hostname not in self._move_hosts or to.scheme == "ws" and not insecure:
             return

@@ -1,4 +1,4 @@
-"""The two subprotocols (R1, R31 to R34)."""
+"""The two subprotocols (R1, R28 to R31)."""
 
 import json
 from collections.abc import Callable
@@ -78,7 +78,7 @@ class MsgPack:
 
     def __init__(self) -> None:
         self._room_id: str | None = None
-        self._epochs: dict[str | None, int] = {}  # The latest epoch of each room (R33).
+        self._epochs: dict[str | None, int] = {}  # The latest epoch of each room (R30).
 
     def encode(self, message: Message) -> bytes:
         values = message.copy()
@@ -121,7 +121,7 @@ class MsgPack:
 
 
 def decimal(kind: int, data: bytes) -> float:
-    """Returns the number in an extension (R34)."""
+    """Returns the number in an extension (R31)."""
     mantissa = (kind & 15) - (16 if kind & 8 else 0)
     exact: int = mantissa << 8 * len(data) | int.from_bytes(data, "big")
     return float(exact / 10 ** ((kind >> 4) + 1))

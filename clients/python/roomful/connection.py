@@ -50,7 +50,7 @@ class Connection:
         self, taker: Taker, socket: Socket, codec: Codec, previous: "Connection | None"
     ) -> None:
         self.socket, self._taker, self.codec, self.previous = socket, taker, codec, previous
-        self.over = set[str]()  # The rooms that have begun another flush after a move (R38).
+        self.over = set[str]()  # The rooms that have begun another flush after a move (R35).
         self.outgoing, self.ready = asyncio.Queue[Message](), False
         self.patience, self.welcomed_at = 10.0, inf  # R3
         self.reader = asyncio.create_task(self._run())
@@ -67,7 +67,7 @@ class Connection:
         except* LOST:
             pass  # R4 tells what to do.
         finally:
-            if self.previous:  # There was no welcome (R39).
+            if self.previous:  # There was no welcome (R36).
                 self.previous.reader.cancel()
             self._taker.ended(self)
             await self.socket.close()

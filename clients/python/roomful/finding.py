@@ -1,4 +1,4 @@
-"""Requests about rooms that the client is not in (R40 to R42)."""
+"""Requests about rooms that the client is not in (R37 to R39)."""
 
 import asyncio
 from collections.abc import Callable, Iterable
@@ -84,7 +84,7 @@ class Requests:
         return stop
 
     def send_again(self) -> None:
-        """Sends all on a new connection (R42)."""
+        """Sends all on a new connection (R39)."""
         for request_id, request in self._pending.items():
             self._sender.send(request.message | {"request_id": request_id})
 
@@ -109,7 +109,7 @@ class Requests:
 
 
 def list_after(rows: Iterable[ListedRoom], frame: Message, order: str) -> list[ListedRoom]:
-    """Returns a list after a message, which has the whole list or what has changed (R40)."""
+    """Returns a list after a message, which has the whole list or what has changed (R37)."""
     changed = {row["room_id"]: row for row in frame.get("rooms", rows)}
     changed |= {row["room_id"]: row for row in frame.get("set", ())}
     for room_id in frame.get("gone", ()):

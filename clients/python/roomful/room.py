@@ -35,11 +35,10 @@ class Session(Protocol):
     def next_request_id(self) -> int: ...
     def send(self, message: Message) -> bool: ...
     def budget(self) -> float: ...
-    def reconnect(self) -> None: ...
 
 
 class Kept:
-    """A message without an outcome (R24)."""
+    """A message without an outcome (R22)."""
 
     def __init__(self, message: Message, outcome: asyncio.Future[Any]) -> None:
         self.message, self.outcome, self.reply = message, outcome, None
@@ -65,24 +64,19 @@ class Room(Generic[State]):
         self.on_event: Callable[[str, Any], object] = lambda name, data: None
         self.on_left: Callable[[RoomfulError], object] = lambda error: None
         self._session, self._join, self.room_id, self.code = session, join, "", None
-        self._loop, self._asking = asyncio.get_running_loop(), False
+        self._loop = asyncio.get_running_loop()
         # The first state waits until the program has the room. So its callbacks miss nothing.
         self._handover: asyncio.Future[None] = self._loop.create_future()
         self._forget()
         self.request(join)
 
     def _forget(self) -> None:
-        self.epoch = self.seq = -1
+        self.epoch = self.seq = 0  # 0: only a whole state can be applied (R13).
         self.state = cast(Any, None)
         self.members, self.spectators, self.has_snapshot = {}, 0, False
         self._parts: dict[str, Part] = {}  # By layer; the base is the part "".
         self._names: dict[int, str] = {}
         self._last_ref, self._kept = 0, dict[int, Kept]()  # By ref.
-        self.end_wait()
-
-    def end_wait(self) -> None:
-        """A whole state has arrived, or the connection has ended (R16)."""
-        self._asking = False
 
     def request(self, message: Message) -> None:
         """Sends a join or leave. `answer` is a future of its answer."""
@@ -133,13 +127,13 @@ class Room(Generic[State]):
         return {"t": "message", "room_id": self.room_id, "type": type, "data": data}
 
     def _check_size(self, message: Message) -> None:
-        """Raises RoomfulError for a message that cannot be sent (R17)."""
+        """Raises RoomfulError for a message that cannot be sent (R15)."""
         size = len(self._session.codec().encode(message))
         if size > self._session.limits["max_message_bytes"]:
             raise RoomfulError("payload_too_large", f"{size} bytes: see client.limits")
 
     def send_again(self) -> None:
-        """Sends on a new connection what has no outcome (R21)."""
+        """Sends on a new connection what has no outcome (R19)."""
         for kept in self._kept.values() if self.has_snapshot else ():
             self._session.send(kept.message)
         if not self.answer.done():
@@ -147,7 +141,7 @@ class Room(Generic[State]):
 
     @property
     def spectator(self) -> bool:
-        """True if this client watches (R44)."""
+        """True if this client watches (R41)."""
         own = self.members.get(self.member_id)
         return own is None or own.get("spectator", False)
 
@@ -187,36 +181,34 @@ class Room(Generic[State]):
         elif t == "member":
             self._take_member(frame)
             call(self.on_change)
-        elif t in STATE_FRAMES and frame["epoch"] >= self.epoch:  # R11
+        elif t in STATE_FRAMES and (self.epoch or "members" in frame):  # R13
+            is_next = frame["seq"] == self.seq + 1 or "members" in frame
             try:
-                self._take_state(frame, frame["seq"] - self.seq)
+                self._take_state(frame, is_next)
             except CANNOT_APPLY:
-                if "members" in frame:  # Only another connection brings the state (R35).
-                    self.epoch = self.seq = 0
-                    self._session.reconnect()
-                else:
-                    self._ask("checksum")
+                self.epoch = self.seq = 0
+                ask = {"t": "state.resync", "room_id": self.room_id}
+                self._session.send(ask | {"reason": "checksum" if is_next else "sequence"})
             call(self.on_change)
             return self._handover if self.has_snapshot else None
         return None
 
-    def _take_state(self, frame: Message, ahead: int) -> None:
-        """Takes a frame whose `seq` is so far ahead of the state's."""
-        if "members" in frame:
-            self._take_flush(frame, {}, {})
-            self.members = {member["member_id"]: member for member in frame["members"]}
-            joins, self.has_snapshot = not self.has_snapshot, True
-            self.end_wait()
-            if joins:
-                settle(self.answer, self)
-                self.send_again()
-        elif ahead == 1 and not self._asking:
+    def _take_state(self, frame: Message, is_next: bool) -> None:
+        """Takes a frame of the state (R10 to R12). Raises one of CANNOT_APPLY."""
+        if not is_next:
+            raise ValueError("frames are missing")
+        if "members" not in frame:
             self._take_flush(frame, self._parts, self._names)
-        elif ahead > 1:
-            self._ask("sequence")
+            return
+        self._take_flush(frame, {}, {})
+        self.members = {member["member_id"]: member for member in frame["members"]}
+        joins, self.has_snapshot = not self.has_snapshot, True
+        if joins:
+            settle(self.answer, self)
+            self.send_again()
 
     def _take_flush(self, frame: Message, before: dict[str, Part], names: dict[int, str]) -> None:
-        """Takes a frame with its layers: all, or nothing (R29)."""
+        """Takes a frame with its layers (R26)."""
         parts = before | {"": part_after(frame, before.get("", NOTHING))}
         for layer, change in layers_in(frame, names):
             if change:
@@ -234,16 +226,10 @@ class Room(Generic[State]):
         if "connected" not in entry:
             del self.members[frame["member_id"]]
 
-    def _ask(self, reason: str) -> None:
-        """Asks for the whole state (R16)."""
-        if not self._asking:
-            self._asking = True
-            self._session.send({"t": "state.resync", "room_id": self.room_id, "reason": reason})
-
     def lose(self, why: RoomfulError) -> None:
-        """The seat is gone (R9, R26). After the end of the session, the client joins again."""
+        """The seat is gone (R9, R24). After the end of the session, the client joins again."""
         if self.has_snapshot:
-            self._join = self._join | {"watch": self.spectator}  # R43
+            self._join = self._join | {"watch": self.spectator}  # R40
         for kept in self._kept.values():
             settle(kept.outcome, error=RoomfulError("seat_lost", "the outcome is unknown"))
         self._forget()

@@ -1,14 +1,14 @@
-"""States: checksums, key tables, changes and layers (R12, R13, R27 to R30, R35, R36)."""
+"""States: checksums, key tables, changes and layers (R11, R12, R25 to R27, R32, R33)."""
 
 import struct
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
-Table = list[str]  # Key table (R35).
+Table = list[str]  # Key table (R32).
 Part = tuple[Any, Table]  # The value and the key table of the base or a layer.
 
-# What Python raises for patches that cannot be applied (R13). The checksum shows the others.
+# What Python raises for patches that cannot be applied (R12). The checksum shows the others.
 CANNOT_APPLY = LookupError, TypeError, ValueError, AttributeError
 
 
@@ -42,7 +42,7 @@ def checksum(value: Any) -> int:
 
 
 def _resolve(value: Any, table: Table) -> Any:
-    """Returns a value with keys in the place of indexes of the key table (R35)."""
+    """Returns a value with keys in the place of indexes of the key table (R32)."""
     if isinstance(value, list):
         return [_resolve(item, table) for item in value]
     if isinstance(value, dict):
@@ -51,7 +51,7 @@ def _resolve(value: Any, table: Table) -> Any:
 
 
 def _change_of(op: dict[str, Any]) -> Any:
-    """Returns an operation of a JSON Patch (R12) as a change (R36)."""
+    """Returns an operation of a JSON Patch (R11) as a change (R33)."""
     keys = [k.replace("~1", "/").replace("~0", "~") for k in op["path"].split("/")[1:]]
     change: Any = None if op["op"] == "remove" else [op.get("value")]
     for depth, key in enumerate(reversed(keys)):
@@ -61,7 +61,7 @@ def _change_of(op: dict[str, Any]) -> Any:
 
 
 def _apply(value: Any, change: Any, table: Table) -> Any:
-    """Returns a value after a change (R36). Copies the containers that change."""
+    """Returns a value after a change (R33). Copies the containers that change."""
     if not isinstance(change, (dict, list)):
         return change
     if isinstance(change, list) and len(change) == 1:
@@ -111,7 +111,7 @@ def part_after(frame: dict[str, Any], before: Part = NOTHING) -> Part:
 def layers_in(
     frame: dict[str, Any], names: dict[int, str]
 ) -> Iterator[tuple[str, dict[str, Any] | None]]:
-    """Yields the name and the change of each layer in a frame (R28): None if it is removed.
+    """Yields the name and the change of each layer in a frame (R26): None if it is removed.
     `names`: the names that numbers stand for."""
     layers = frame.get("layers", {})
     if isinstance(layers, dict):
@@ -124,7 +124,7 @@ def layers_in(
 
 
 def merge(base: Any, layer: Any) -> Any:
-    """Returns base and layer as one value (R30)."""
+    """Returns base and layer as one value (R27)."""
     if not isinstance(base, dict) or not isinstance(layer, dict):
         return base
     return base | {k: merge(base[k], v) if k in base else v for k, v in layer.items()}

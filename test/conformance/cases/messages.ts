@@ -7,13 +7,13 @@ import { canonical, type RoomView } from '../room-view.ts'
 const topic = new Topic('messages')
 export const messages = topic.cases
 
-const ACK = 'R26: an `ack` says that the messages up to its `ref` were applied'
+const ACK = 'R24: an `ack` says that the messages up to its `ref` were applied'
 const ORDER = 'Order: of the messages of one client'
 const WITHIN = 'Order: within a flush'
 const ONCE = 'Level 2: exactly once and in order'
-const REPLIED = 'R26: a `reply` comes before its `ack`'
+const REPLIED = 'R24: a `reply` comes before its `ack`'
 const UNRELIABLE = 'Level 1: a message without `ref` is applied at most once'
-const FINAL = 'R26: an `error` with a `ref` is final'
+const FINAL = 'R24: an `error` with a `ref` is final'
 
 async function inCounter(
   stage: Stage,
@@ -112,7 +112,7 @@ topic.each(
 
 topic.each(
   'a skipped ref ends the connection, and its message is not applied',
-  'R23: a skipped `ref` closes with 4000',
+  'R21: a skipped `ref` closes with 4000',
   async (stage, codec) => {
     for (const [before, ref] of [
       [0, 2],
@@ -132,7 +132,7 @@ topic.each(
   },
 )
 
-topic.each('each seat counts its refs from 1', 'R23', async (stage, codec) => {
+topic.each('each seat counts its refs from 1', 'R21', async (stage, codec) => {
   const { peer, view, room_id: roomId } = await inCounter(stage, codec)
   const key = roomId.slice('counter:'.length)
   const other = await stage.connect(codec)

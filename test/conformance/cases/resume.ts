@@ -7,8 +7,8 @@ const topic = new Topic('resume')
 export const resume = topic.cases
 
 const MISSED = 'Level 2: the frames above the listed `seq`, then the next ones'
-const APPLIED = 'R24: kept messages are sent again'
-const HIGHEST = 'R26: the `ack` after a resume'
+const APPLIED = 'R22: kept messages are sent again'
+const HIGHEST = 'R24: the `ack` after a resume'
 const LOST = 'Level 2: an `error` arrives before the `ack` that covers it'
 
 /** Returns the messages of a room's stream from the patch after `seq` on. */
@@ -157,7 +157,7 @@ topic.each(
   },
 )
 
-topic.each('a resume does not bring refusals that the client knows', 'R25', async (stage, codec) => {
+topic.each('a resume does not bring refusals that the client knows', 'R23', async (stage, codec) => {
   const { peer, room_id: roomId } = await pair(stage, codec)
   const known = peer.act(roomId, 'inc', { by: 0 })
   await peer.expect('error', { ref: known })
@@ -211,7 +211,7 @@ topic.each('no ack covers a refusal that was lost with the connection', LOST, as
 
 topic.each(
   'a resume leaves the rooms that it does not list',
-  'R20: the other rooms are left',
+  'R18: the other rooms are left',
   async (stage, codec) => {
     const { peer, view, other, witness, room_id: roomId } = await pair(stage, codec)
     // The server must know that the client has its seat. Otherwise the seat waits for a repeated join.
@@ -268,7 +268,7 @@ topic.each(
 
 topic.each(
   'a repeated join gets the seat that it took while the connection was lost',
-  'R21: a `join` with the same `request_id`',
+  'R19: a `join` with the same `request_id`',
   async (stage, codec) => {
     const { peer, other, witness, room_id: roomId } = await pair(stage, codec)
     const key = stage.key()

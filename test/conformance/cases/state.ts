@@ -8,8 +8,8 @@ import { canonical, type RoomView } from '../room-view.ts'
 const topic = new Topic('state')
 export const state = topic.cases
 
-const SEQ = 'R12, R13'
-const RESYNC = 'R16'
+const SEQ = 'R11, R12'
+const RESYNC = 'R13'
 const SHARED = 'Order: of flushes, and within one'
 
 /** Joins a player with each codec to one room. Waits until all players have received all joins. */
@@ -191,8 +191,8 @@ topic.each('a resync without a seat is not_in_room', 'Error codes: `not_in_room`
   await peer.expect('error', { room_id: roomId, code: 'not_in_room' })
 })
 
-const HIDDEN = 'R30: a member gets the base and its layers'
-const FEATURE = 'R27'
+const HIDDEN = 'R27: a member gets the base and its layers'
+const FEATURE = 'R25'
 
 type Named = { [key: string]: Json }
 

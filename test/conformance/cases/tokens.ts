@@ -5,8 +5,8 @@ import type { Peer } from '../peer.ts'
 const topic = new Topic('tokens')
 export const tokens = topic.cases
 
-const REFRESH = 'R22'
-const NOT_ACCEPTED = 'R22: `invalid_token`'
+const REFRESH = 'R20'
+const NOT_ACCEPTED = 'R20: `invalid_token`'
 const EXPIRES = 'Close codes: 4200'
 
 /** Shortest lifetime of a token, seconds. */
@@ -47,7 +47,7 @@ topic.waiting(
 
 topic.waiting(
   'a resume with an expired token is asked for a fresh one directly after welcome, and closed with 4200 without an answer in 5 seconds',
-  'R22',
+  'R20',
   async (stage) => {
     const { peer } = await shortLived(stage)
     const view = await peer.join('counter', stage.key())
@@ -92,7 +92,7 @@ topic.waiting(
 
 topic.each(
   'a join right after a fresh token uses it',
-  'R22: a `join` behind a `token`',
+  'R20: a `join` behind a `token`',
   async (stage, codec) => {
     const peer = await stage.connect(codec, { sub: 'anna', rooms: ['chat'] })
     peer.send({ t: 'token', token: await stage.token({ sub: 'anna', rooms: ['counter'] }) })

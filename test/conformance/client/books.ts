@@ -107,6 +107,8 @@ export class Seat implements Position {
   /** Reason for which a correct client requests a whole state. */
   gap: { readonly reason: Reason; readonly frame: string; asked: boolean } | undefined
   gone_at: number | undefined
+  /** True after a request for a whole state, until one arrives: the client lists position 0. */
+  private waits = false
   /** Content of the message of each ref. */
   readonly sent = new Map<number, string>()
   /** Highest `settled` of the client. */
@@ -126,7 +128,7 @@ export class Seat implements Position {
 
   /** Takes a snapshot or a resync. For `patienceMs`, a request for it may still be in flight. */
   takeWhole({ epoch, seq }: Position, now: number, patienceMs: number): void {
-    if (epoch < this.epoch) return
+    this.waits = false
     if (this.gap && !this.gap.asked) this.excusedUntil = now + patienceMs
     this.gap = undefined
     this.whole_at ??= now
@@ -135,9 +137,8 @@ export class Seat implements Position {
 
   /** Takes a patch like a correct client. Returns the reason to request a whole state, if this frame gives one. */
   take(at: Position, spoilt: boolean, now: number): Reason | undefined {
-    if (this.whole_at === undefined || at.epoch < this.epoch) return undefined
-    if (this.gap || at.seq <= this.seq) return undefined
-    if (at.seq > this.seq + 1) return 'sequence'
+    if (this.whole_at === undefined || this.gap || this.epoch === 0) return undefined
+    if (at.seq !== this.seq + 1) return 'sequence'
     if (spoilt) return 'checksum'
     this.stand(at, now)
     return undefined
@@ -153,6 +154,7 @@ export class Seat implements Position {
     }
     if (gap.asked) return 'twice'
     gap.asked = true
+    this.waits = true
     return reason === gap.reason ? undefined : 'wrong reason'
   }
 
@@ -161,7 +163,9 @@ export class Seat implements Position {
    * position.
    */
   restart(at: Position, now: number): boolean {
-    if (at.epoch + at.seq > 0 && !this.positions.has(`${at.epoch}/${at.seq}`)) return false
+    const isNowhere = at.epoch + at.seq === 0
+    if (!isNowhere && (this.waits || !this.positions.has(`${at.epoch}/${at.seq}`))) return false
+    this.waits = false
     this.gap = undefined
     this.trail = []
     this.stand(at, now)

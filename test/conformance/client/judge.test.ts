@@ -202,7 +202,7 @@ describe('Judge: hello and heartbeat', () => {
 
 describe('Judge: state', () => {
   it('reports a resync without a cause', () => {
-    const { mistakes } = seated().patch(1).patch(1).event().patch(2).patch(3).ask()
+    const { mistakes } = seated().patch(1).event().patch(2).patch(3).ask()
     expect(mistakes).toEqual([
       'Ask: counter:a: The client asks for the whole state without a cause: the frames that it has got have no gap up to seq 3, and the right checksums.',
     ])
@@ -216,18 +216,19 @@ describe('Judge: state', () => {
   })
 
   it.each([
-    { gap: 'a missing patch', make: (script: Script) => script.patch(2).event(), rule: 'Gap' },
-    { gap: 'a wrong checksum', make: (script: Script) => script.patch(1, true), rule: 'Checksum' },
-  ])('reports a client that requests no resync after $gap', ({ make, rule }) => {
+    { gap: 'a missing patch', make: (script: Script) => script.patch(2).event() },
+    { gap: 'a patch that arrives twice', make: (script: Script) => script.patch(1).patch(1) },
+    { gap: 'a wrong checksum', make: (script: Script) => script.patch(1, true) },
+  ])('reports a client that requests no resync after $gap', ({ make }) => {
     const { mistakes } = make(seated()).pass(PATIENCE_MS)
     expect(mistakes).toEqual([
-      expect.stringMatching(`^${rule}: .* the client has not asked for the whole state within 1 s`),
+      expect.stringMatching(`^Ask: .* the client has not asked for the whole state within 1 s`),
     ])
   })
 
   it('reports a resync with a wrong reason', () => {
     expect(seated().patch(1, true).ask('sequence').mistakes).toEqual([
-      expect.stringMatching('^Checksum: counter:a: The reason is sequence; it must be checksum after'),
+      expect.stringMatching('^Ask: counter:a: The reason is sequence; it must be checksum after'),
     ])
   })
 
@@ -241,6 +242,14 @@ describe('Judge: state', () => {
     expect(
       script.resume({ epoch: 0, seq: 0 }).welcome(true).ping().whole('state.resync', 1).mistakes,
     ).toEqual([])
+  })
+
+  it('reports a client that lists its position while it waits for a whole state', () => {
+    const script = seated().patch(2).ask().cut()
+    script.connect()
+    expect(script.resume({ epoch: 1, seq: 0 }).mistakes).toEqual([
+      expect.stringMatching('^Listed rooms: counter:a: The resume names epoch 1, seq 0'),
+    ])
   })
 
   it('excuses a gap whose connection ends', () => {

@@ -381,7 +381,7 @@ export class Judge {
     const named = `epoch ${room.epoch}, seq ${room.seq}`
     if (!seat.restart(room, now()))
       wrong(`The resume names ${named}, which a correct client never had. It has epoch ${epoch}, seq ${seq}.`)
-    // A client lists position 0 after a whole state that it could not apply.
+    // A client lists position 0 while it waits for a whole state.
     else if (
       least &&
       room.epoch > 0 &&
@@ -587,10 +587,7 @@ export class Judge {
         )
         break
       case 'wrong reason':
-        wrong(
-          gap?.reason === 'checksum' ? 'Checksum' : 'Gap',
-          `The reason is ${said.reason}; it must be ${gap?.reason} after ${gap?.frame}.`,
-        )
+        wrong('Ask', `The reason is ${said.reason}; it must be ${gap?.reason} after ${gap?.frame}.`)
         break
     }
   }
@@ -618,7 +615,7 @@ export class Judge {
       () => this.lives(line) && seat.gone_at === undefined && seat.gap === gap && !gap.asked,
       () =>
         this.mistake(
-          reason === 'sequence' ? 'Gap' : 'Checksum',
+          'Ask',
           line,
           `${seat.room_id}: ${why}, and the client has not asked for the whole state within ${seconds(patienceMs)}.`,
           frame,

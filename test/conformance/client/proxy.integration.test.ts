@@ -167,7 +167,7 @@ const MISTAKES: Record<
     },
   },
   'ignores a gap': {
-    rules: ['Gap'],
+    rules: ['Ask'],
     does: async (client, proxy) => {
       await client.seated()
       proxy.strikeFrame('lose')
@@ -177,7 +177,7 @@ const MISTAKES: Record<
     },
   },
   'ignores a wrong checksum': {
-    rules: ['Checksum'],
+    rules: ['Ask'],
     does: async (client, proxy) => {
       await client.seated()
       proxy.strikeFrame('spoil')

@@ -229,10 +229,7 @@ export class Wire {
       struck('spoil')
       this.troubled.add(roomId)
       this.deliver({ raw: spoilt(frame.raw), message }, true)
-    } else {
-      this.deliver(frame)
-      this.double(frame, message)
-    }
+    } else this.deliver(frame)
   }
 
   /** The patch with this seq is not delivered. */
@@ -245,7 +242,7 @@ export class Wire {
     }, NOTICE_MS)
   }
 
-  /** Repeats a frame, immediately or after up to 4 other frames. */
+  /** Repeats an ack, immediately or after up to 4 other frames. */
   private double(frame: Frame, { room_id: roomId }: { room_id: string }): void {
     const { dice, strikes } = this.parts
     const seat = this.line.session?.seats.get(roomId)
