@@ -15,15 +15,14 @@ import {
   type WireValue,
 } from './messages.ts'
 
-const page = readFileSync(new URL('../../docs/reference.md', import.meta.url), 'utf8')
-const [, errors = ''] = page.split('\n## Error codes\n')
-
-/** Error codes of the page. True: retryable. */
-const ERROR_CODES: Readonly<Record<string, boolean>> = Object.fromEntries(
-  [...errors.split('\n## ')[0]!.matchAll(/^\| `(\w+)` \|.*\| (yes)? \|$/gm)].map(([, code, retryable]) => [
-    code,
-    retryable !== undefined,
-  ]),
+/** Error codes of the tables of the pages, as `code true` or `code false`: whether it is retryable. */
+const ERRORS: ReadonlySet<string> = new Set(
+  ['client', 'matchmaking'].flatMap((page) => {
+    const text = readFileSync(new URL(`../../docs/${page}.md`, import.meta.url), 'utf8')
+    return [...text.matchAll(/^\| `(\w+)`( ↻)? \|/gm)].map(
+      ([, code, mark]) => `${code} ${mark !== undefined}`,
+    )
+  }),
 )
 
 /** Returns the field of a message for the value on the wire. Throws ProtocolFault. */
@@ -56,9 +55,9 @@ const time: Reader = (value) =>
     ? value
     : fault('RFC 3339 in UTC with milliseconds', value)
 const errorCode: Reader = (value) =>
-  typeof value === 'string' && Object.hasOwn(ERROR_CODES, value)
+  ERRORS.has(`${value} true`) || ERRORS.has(`${value} false`)
     ? value
-    : fault('an error code of the page', value)
+    : fault('an error code of the pages', value)
 
 function list(value: unknown): unknown[] {
   return Array.isArray(value) ? value : fault('an array', value)
@@ -296,10 +295,8 @@ function readFields(
       throw new ProtocolFault(`${t}.${field.name}: ${(problem as Error).message}`)
     }
   }
-  if (t === 'error' && message.retryable !== ERROR_CODES[message.code as string]) {
-    throw new ProtocolFault(
-      `error ${message.code} with retryable ${message.retryable}: the page says the opposite`,
-    )
+  if (t === 'error' && !ERRORS.has(`${message.code} ${message.retryable}`)) {
+    throw new ProtocolFault(`error ${message.code} with retryable ${message.retryable}: no page has it`)
   }
   const { rooms, set, gone } = message
   if (
