@@ -6,10 +6,10 @@ local http = {}
 
 --- Posts a value as JSON. Returns a function to call often: it returns nil until the request has
 --- ended; then true and the JSON value of the answer, or true, nil and what went wrong.
---- `how`: {headers, ca_file}.
+--- `how`: {headers, tls}.
 function http.post(url, value, how)
   local address, body = Stream.parse(url, "http"), json.encode(value)
-  local stream = Stream.open(address, how.ca_file)
+  local stream = Stream.open(address, how.tls)
   local lines = { ("POST %s HTTP/1.0"):format(address.path) }
   local headers = { ["Content-Type"] = "application/json", ["Content-Length"] = #body }
   headers.Host = address.host .. ":" .. address.port

@@ -70,6 +70,7 @@ function roomful.connect(url, options)
   self._project_id, self._encoder = options.project_id, self._codec()
   self._open_socket = options.open_socket or Websocket.open
   self._time, self._random = options.time or socket.gettime, options.random or generator()
+  self._tls = { ca_file = options.ca_file }
   self._rooms, self._requests, self._last_request, self._posts = {}, {}, 0, {}
   self._checksum, self._matches = state.checker(), {} -- The last match by queue.
   self._now, self._last_time, self._tries = 0, self._time(), 0
@@ -91,7 +92,7 @@ end
 ---@param callback fun(value: any, problem: string?)
 ---@param headers table<string, string>?
 function Client:post(url, value, callback, headers)
-  local poll = http.post(url, value, { headers = headers, ca_file = self._options.ca_file })
+  local poll = http.post(url, value, { headers = headers, tls = self._tls })
   table.insert(self._posts, { poll = poll, callback = callback })
 end
 
@@ -182,7 +183,7 @@ function Client:_advance(attempt, elapsed)
   if self._now < attempt.at then return end
   if not self._session and not self._token then return self:_ask_token() end
   if not attempt.connection then
-    local codec, how = self._codec(), { random = self._random, ca_file = self._options.ca_file }
+    local codec, how = self._codec(), { random = self._random, tls = self._tls }
     local opened = self._open_socket(attempt.url, codec.subprotocol, how)
     attempt.connection = Connection.new(opened, codec, attempt.moves and self._connection)
   end

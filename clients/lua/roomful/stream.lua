@@ -14,16 +14,6 @@ local CA_FILES = {
 -- Problems of a call that only has to wait.
 local WAITS = { timeout = true, wantread = true, wantwrite = true }
 
-local function default_ca_file()
-  for _, path in ipairs(CA_FILES) do
-    local file = io.open(path)
-    if file then
-      file:close()
-      return path
-    end
-  end
-end
-
 --- Returns the parts of an address: {scheme, host, port, path, tls}. `plain` is the scheme without
 --- TLS: `ws` or `http`. Raises an error for any other text.
 function Stream.parse(url, plain)
@@ -43,24 +33,39 @@ function Stream.parse(url, plain)
 end
 
 --- Starts to connect. The look-up of a host name blocks until DNS answers. `stage` is `connecting`,
---- `handshaking`, `open`, or `closed`: then `problem` says why.
-function Stream.open(address, ca_file)
+--- `handshaking`, `open`, or `closed`: then `problem` says why. `tls`: {ca_file}, and the context
+--- that the first connection makes for all, because it reads the certificates.
+function Stream.open(address, tls)
   local self = { address = address, stage = "connecting", _in = {}, _in_size = 0, _out = "" }
   setmetatable(self, Stream)
   if address.tls then
-    local found, ssl = pcall(require, "ssl")
-    self._ssl, self._ca_file = ssl, ca_file or default_ca_file()
-    if not found then
-      local install = "install it (luarocks install luasec, apt install lua-sec), or use no TLS"
-      return self:close(address.scheme .. ": needs the Lua module ssl: " .. install)
-    elseif not self._ca_file then
-      return self:close("no file with certificates of authorities: set the option ca_file")
-    end
+    local problem = self:_prepare_tls(tls)
+    if problem then return self:close(problem) end
   end
   local found, problem = socket.dns.getaddrinfo(address.host)
   self._addresses = found or {}
   self:_connect_next(problem)
   return self
+end
+
+--- Makes the context of TLS, if there is none yet. Returns what is missing.
+function Stream:_prepare_tls(tls)
+  local found, ssl = pcall(require, "ssl")
+  if not found then
+    return "TLS needs the Lua module ssl: luarocks install luasec, apt install lua-sec, or use no TLS"
+  end
+  local how = { mode = "client", protocol = "any", verify = "peer", options = "all" }
+  how.cafile = tls.ca_file
+  for _, path in ipairs(CA_FILES) do
+    if not how.cafile and io.open(path) then how.cafile = path end
+  end
+  if not how.cafile then return "no certificates of authorities: set the option ca_file" end
+  local problem
+  if not tls.context then
+    tls.context, problem = ssl.newcontext(how)
+  end
+  self._ssl, self._context = ssl, tls.context
+  return problem and ("TLS: %s: %s"):format(how.cafile, problem)
 end
 
 function Stream:close(problem)
@@ -100,13 +105,9 @@ function Stream:_connecting()
 end
 
 function Stream:_start_tls()
-  local how = { mode = "client", protocol = "any", verify = "peer", options = "all" }
-  how.cafile = self._ca_file
-  local wrapped, problem = self._ssl.wrap(self._socket, how)
-  if not wrapped then return self:close("TLS: " .. tostring(problem)) end
-  wrapped:settimeout(0)
-  wrapped:sni(self.address.host)
-  self._socket, self.stage = wrapped, "handshaking"
+  self._socket, self.stage = assert(self._ssl.wrap(self._socket, self._context)), "handshaking"
+  self._socket:settimeout(0)
+  self._socket:sni(self.address.host)
 end
 
 --- Returns true if a certificate is for this host. lua-sec checks only who has signed it.

@@ -15,14 +15,14 @@ local HANDSHAKE = "GET %s HTTP/1.1\r\nHost: %s:%d\r\nUpgrade: websocket\r\nConne
 --- Returns the parts of an address with ws: or wss:.
 function Websocket.parse(url) return Stream.parse(url, "ws") end
 
---- Opens a websocket. `how`: {random, ca_file}. `stage` is `opening`, `open`, or `closed`: then
+--- Opens a websocket. `how`: {random, tls}. `stage` is `opening`, `open`, or `closed`: then
 --- `code` is the close code, and `reason` a text.
 function Websocket.open(url, subprotocol, how)
   local address = Websocket.parse(url)
   local self = setmetatable({ stage = "opening", _random = how.random, _needed = 1 }, Websocket)
   self._frames, self._first = {}, 1 -- Whole frames, and the index of the next one.
   self._opcode = subprotocol:find("msgpack") and BINARY or TEXT
-  self._stream = Stream.open(address, how.ca_file)
+  self._stream = Stream.open(address, how.tls)
   local key = {}
   for index = 1, 21 do
     local digit = math.floor(how.random() * 64) + 1
