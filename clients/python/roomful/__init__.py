@@ -1,6 +1,6 @@
 """Client for roomful: all levels of docs/protocol.md, whose rules the comments name (R1 to R42)."""
 
-from .client import Client, Status
+from .client import Client, Status, party_code
 from .codec import Json, MsgPack
 from .errors import RoomfulError
 from .finding import ListedRoom
@@ -17,4 +17,5 @@ __all__ = [
     "Room",
     "RoomfulError",
     "Status",
+    "party_code",
 ]

@@ -24,6 +24,11 @@ FIND_SECONDS = 10
 ELSEWHERE = "room_full", "banned", "already_joined"  # R38
 
 
+def party_code(size: int) -> str:
+    """Returns a code with which so many players queue together."""
+    return f"{size}-{secrets.token_hex(16)}"
+
+
 class Client:
     """A session of one player: `async with Client(url, get_token=…) as client`.
 
@@ -67,6 +72,7 @@ class Client:
         self._requests, self._request_ids = Requests(self), count(1)
         self.connection: Connection | None = None
         self._session: Message = {}
+        self._seen: dict[str, str] = {}  # The last match of each queue.
         self._token: str | None = None
         self._renewal: asyncio.Task[None] | None = None
         self._budget, self._paid_at = inf, 0.0
@@ -167,6 +173,52 @@ class Client:
         self._check_open()
         list_ = {"t": "rooms", "room_type": room_type} | ({"query": query} if query else {})
         return self._requests.watch(list_, on_rooms, on_error)
+
+    async def queue(
+        self,
+        queue: str,
+        ticket: Any,
+        *,
+        party: str | None = None,
+        on_waiting: Callable[[int], object] = lambda waiting: None,
+    ) -> Room[Any]:
+        """Puts the player into a queue. Returns the room of the match, when the client has joined
+        it. Cancel the call to leave the queue. `party`: from `party_code`, for friends who want the
+        same match. `on_waiting` gets the number of tickets in the queue after each change."""
+        while True:
+            options = {"ticket": ticket, "party": party, "seen": self._seen.get(queue)}
+            options = {name: value for name, value in options.items() if value is not None}
+            match = await self._match(queue, options, on_waiting)
+            room_type, _, key = match["room_id"].partition(":")
+            try:
+                return await self.join(room_type, key=key, options=match["options"], create=False)
+            except RoomfulError as error:
+                if error.code != "room_not_found":  # An earlier match, which has ended.
+                    raise
+
+    async def _match(
+        self, queue: str, options: Message, on_waiting: Callable[[int], object]
+    ) -> Message:
+        """Returns the match of a ticket."""
+        matched: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+
+        def ended(error: RoomfulError) -> None:
+            if error.match:
+                self._seen[queue] = error.match["room_id"]
+            settle(matched, error.match, None if error.match else error)
+
+        try:
+            room = await self.join(queue, options=options)
+        except RoomfulError as error:
+            ended(error)
+            return await matched
+        room.on_left = ended
+        room.on_change = lambda: on_waiting(room.state["waiting"])
+        call(room.on_change)
+        try:
+            return await matched
+        finally:
+            room.leave_soon()
 
     async def close(self) -> None:
         """Ends the session: its members leave immediately."""

@@ -93,7 +93,7 @@ class Room(Generic[State]):
 
     def _abandoned(self, answer: asyncio.Future[Any]) -> None:
         if not answer.cancelled() and not answer.exception():
-            self.request({"t": "leave", "room_id": self.room_id})
+            self.leave_soon()
 
     def send(self, type: str, data: Any = NO_DATA) -> asyncio.Future[Any]:
         """Sends a message that is applied exactly once. Returns a future, which is done when the
@@ -115,9 +115,14 @@ class Room(Generic[State]):
 
     async def leave(self) -> None:
         """Gives up the seat."""
-        if self in self._session.seats:
-            self.request({"t": "leave", "room_id": self.room_id})
+        if self.leave_soon():
             await self.answer
+
+    def leave_soon(self) -> bool:
+        """Asks for the end of the seat, if there is one."""
+        if seated := self in self._session.seats:
+            self.request({"t": "leave", "room_id": self.room_id})
+        return seated
 
     def _message(self, type: str, data: Any) -> Message:
         """Returns a message with a copy of the data."""
@@ -232,6 +237,8 @@ class Room(Generic[State]):
             self._join = self._join | {"watch": self.spectator}  # R40
         for kept in self._kept.values():
             settle(kept.outcome, error=RoomfulError("seat_lost", "the outcome is unknown"))
+            # `on_left` has the reason. Without this call, asyncio would log each outcome.
+            _ = kept.outcome.cancelled() or kept.outcome.exception()
         self._forget()
         leaves = self._request["t"] == "leave" and not self.answer.done()
         settle(self.answer, self, None if leaves else why)

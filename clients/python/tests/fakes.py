@@ -1,4 +1,4 @@
-"""A socket in memory, and the server's reading of the client's frames."""
+"""A server in memory, and a clock that the test advances."""
 
 import asyncio
 import json
@@ -6,6 +6,40 @@ import json
 import msgpack
 
 from roomful import codec
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """An event loop whose time passes only when a test says so."""
+
+    now = 0.0
+
+    def time(self):
+        return self.now
+
+
+async def pass_time(seconds=0):
+    """Advances the clock, and lets the client run until it waits."""
+    loop = asyncio.get_running_loop()
+    end = loop.now + seconds
+    while True:
+        for _ in range(20):
+            await asyncio.sleep(0)
+        if loop.now >= end:
+            return
+        loop.now = min(end, loop.now + 0.25)
+
+
+def run(test):
+    """Runs a coroutine in time that passes only by `pass_time`."""
+    loop = VirtualLoop()
+    try:
+        return loop.run_until_complete(test)
+    finally:
+        while tasks := asyncio.all_tasks(loop):
+            for task in tasks:
+                task.cancel()
+            loop.run_until_complete(asyncio.sleep(0))
+        loop.close()
 
 
 class FakeSocket:

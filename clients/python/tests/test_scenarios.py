@@ -8,7 +8,7 @@ import unittest
 from functools import partial
 from pathlib import Path
 
-from fakes import FakeSocket, client_message
+from fakes import FakeSocket, client_message, pass_time, run
 
 import roomful
 
@@ -18,31 +18,12 @@ CODECS = {"json": roomful.Json, "msgpack": roomful.MsgPack}
 STATUS = {"closed": "ended"}
 
 
-class VirtualLoop(asyncio.SelectorEventLoop):
-    """An event loop whose time passes only when a test says so."""
-
-    now = 0.0
-
-    def time(self):
-        return self.now
-
-
 class Runner:
     def __init__(self, test, codec):
         self.test, self.codec, self.loop = test, codec, asyncio.get_running_loop()
         self.sockets, self.tokens, self.token_delay, self.client = [], 0, 0, None
         self.rooms, self.outcomes, self.events, self.seats, self.waited = {}, {}, {}, {}, 0
         self.lists, self.watches = {}, {}
-
-    async def pass_time(self, seconds=0):
-        """Advances the clock, and lets the client run until it waits."""
-        end = self.loop.now + seconds
-        while True:
-            for _ in range(20):
-                await asyncio.sleep(0)
-            if self.loop.now >= end:
-                return
-            self.loop.now = min(end, self.loop.now + 0.25)
 
     async def open_socket(self, url, subprotocols):
         self.sockets.append(FakeSocket(url))
@@ -58,7 +39,7 @@ class Runner:
         """Advances the clock until the condition holds, for at most 15 seconds."""
         end = self.loop.now + 15
         while not condition() and self.loop.now < end:
-            await self.pass_time(0.25)
+            await pass_time(0.25)
 
     async def run(self, steps):
         for number, step in enumerate(steps):
@@ -67,7 +48,7 @@ class Runner:
                 await DO[kind](self, step, self.sockets[on - 1] if on else None)
             except AssertionError as error:
                 raise AssertionError(f"step {number}, {json.dumps(step)}") from error
-            await self.pass_time()
+            await pass_time()
 
     async def do(self, step, _):
         for _ in range(step.get("times", 1)):
@@ -194,7 +175,7 @@ class Runner:
         self.test.assertTrue(self.sockets[step["closed"] - 1].closed)
 
     async def wait(self, step, _):
-        await self.pass_time(step["wait_ms"] / 1000)
+        await pass_time(step["wait_ms"] / 1000)
 
     async def expect(self, step, _):
         expected, room_id = step["expect"], step["expect"].get("room_id", "arena:lobby")
@@ -252,15 +233,7 @@ class Scenarios(unittest.TestCase):
             for outcome in filter(asyncio.isfuture, runner.outcomes.values()):
                 outcome_of(outcome)  # Otherwise, asyncio logs errors that the steps do not expect.
 
-        loop = VirtualLoop()
-        try:
-            loop.run_until_complete(main())
-        finally:
-            while tasks := asyncio.all_tasks(loop):
-                for task in tasks:
-                    task.cancel()
-                loop.run_until_complete(asyncio.sleep(0))
-            loop.close()
+        run(main())
 
 
 def add_tests():
