@@ -40,7 +40,7 @@ it('closes the connection of a refused client that does not close its half', asy
     socket.write('nonsense\r\n\r\n'),
   )
   await once(socket.resume(), 'end')
-  await vi.waitFor(() => expect(opened[0]!.destroyed).toBe(true), 5000)
+  await vi.waitFor(() => expect(opened[0]!.destroyed).toBe(true), 60_000)
   socket.destroy()
 })
 

@@ -100,9 +100,9 @@ export default defineConfig({
     ],
     globalSetup: ['test/support/global-setup.ts'],
     // Long enough for a busy machine. Tests with a time limit measure it themselves.
-    testTimeout: 180_000,
-    hookTimeout: 240_000,
-    expect: { poll: { timeout: 60_000 } },
+    testTimeout: 300_000,
+    hookTimeout: 300_000,
+    expect: { poll: { timeout: 180_000 } },
     // One more than the cores of a small machine: files that start processes mostly wait.
     maxWorkers: 5,
     sequence: { sequencer: LongestFirst },

@@ -67,7 +67,7 @@ describe('Guests with one token and one address', () => {
     const elsewhere = await arrive({ token, address: '203.0.113.8' })
     expect(await join(elsewhere, 'arena', 'of-0')).toBe('joined')
     guests[0]!.send({ t: 'leave', request_id: 99, room_id: 'arena:of-0' })
-    await vi.waitFor(async () => expect(await join(last, 'arena', 'of-0')).toBe('joined'))
+    await vi.waitFor(async () => expect(await join(last, 'arena', 'of-0')).toBe('joined'), 60_000)
   })
 
   it('have at most 64 seats at a node', async () => {

@@ -228,7 +228,7 @@ it('closes a silent connection, or refuses and counts the new one, if the proces
   await expect(fetch(test.httpUrl)).rejects.toThrow()
   expect(await registry.metrics()).toContain('service_connections_dropped_total{reason="files"} 2')
   client.ws.terminate()
-  await vi.waitFor(async () => expect((await fetch(test.httpUrl)).status).toBe(426))
+  await vi.waitFor(async () => expect((await fetch(test.httpUrl)).status).toBe(426), 60_000)
 })
 
 describe('a plain HTTP request', () => {

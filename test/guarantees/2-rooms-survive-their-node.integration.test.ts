@@ -5,7 +5,7 @@ import { type Login, type NodeProcess, sharedCluster, TestCluster } from '../sup
 import { asAdmin, until } from '../support/redis-server.ts'
 
 describe('guarantee 2: a room continues long before the lease of its dead owner expires', () => {
-  const cluster = sharedCluster({ leaseMs: 8000 })
+  const cluster = sharedCluster({ leaseMs: 60_000 })
 
   it('with all members, states and events', async ({ annotate }) => {
     const nodes = await cluster.processes(4)

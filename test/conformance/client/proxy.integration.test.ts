@@ -11,7 +11,7 @@ import { type FrameFault, ONE_OF, TIMED, type TimedFault } from './faults.ts'
 import { ConformancePlayer } from './player.ts'
 import { FaultProxy, type ProxyOptions } from './proxy.ts'
 
-const PATIENT = { timeout: 20_000 }
+const PATIENT = { timeout: 60_000 }
 const BOT = new URL('../../../clients/python/bot.py', import.meta.url).pathname
 
 let service: TestService
@@ -172,7 +172,7 @@ const MISTAKES: Record<
       await client.seated()
       proxy.strikeFrame('lose')
       client.act()
-      await vi.waitFor(() => expect(proxy.struck.get('lose')).toBe(1))
+      await vi.waitFor(() => expect(proxy.struck.get('lose')).toBe(1), 60_000)
       client.act()
     },
   },
@@ -320,7 +320,7 @@ describe('the conformance proxy', () => {
       await does(client, proxy)
       const { mistakes } = proxy.judge
       await vi.waitFor(() => expect(mistakes.length).toBeGreaterThanOrEqual(rules.length), {
-        timeout: 20_000,
+        timeout: 60_000,
       })
       expect(mistakes.slice(0, rules.length).map(({ rule }) => rule.text)).toEqual(
         rules.map((title) => expect.stringMatching(`^R\\d+\\. ${title}\\. `)),
