@@ -112,9 +112,7 @@ describe('a run', () => {
   })
 
   it('spreads many clients over threads', async () => {
-    const result = await run(
-      'connect-storm --clients 32 --per-second 1000 --rooms 8 --seconds 1 --threads 2',
-    )
+    const result = await run('connect-storm --clients 32 --per-second 1000 --rooms 8 --seconds 1 --threads 2')
     expect(result.totals).toMatchObject({ connects: 32, joins: 32, errors: 0 })
     expect(result.failures).toEqual([])
   })
