@@ -117,8 +117,8 @@ function alertTable(): string {
   )
 }
 
-/** Returns a file of `deploy/redis` as a block. */
-const redisFile = (name: string): string => `\`\`\`\n${read(`deploy/redis/${name}`)}\`\`\``
+/** Returns the users of `deploy/redis` as a block. */
+const redisUsers = (): string => `\`\`\`\n${read('deploy/redis/users.acl')}\`\`\``
 
 /** Returns the scenarios of the load test that measure something, or the others. */
 const scenarioTable = (measures: boolean): string =>
@@ -175,9 +175,7 @@ const PARTS: Readonly<Record<string, (before: string) => string | Promise<string
   ...PROTOCOL_PARTS,
   alerts: alertTable,
   ...Object.fromEntries(LIMIT_TOPICS.map((topic) => [`limits of ${topic}`, () => limitTable(topic)])),
-  'redis users': () => redisFile('users.acl'),
-  'redis.conf': () => redisFile('redis.conf'),
-  'sentinel.conf': () => redisFile('sentinel.conf'),
+  'redis users': redisUsers,
   authorisation: authorisationTables,
   'scaling, measured': measuredTable,
   'scaling, players': playersTable,
