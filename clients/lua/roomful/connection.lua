@@ -2,15 +2,15 @@
 local Connection = {}
 Connection.__index = Connection
 
--- Time limits for the websocket, and for the welcome (R3), in seconds.
-local OPEN_SECONDS, WELCOME_SECONDS = 10, 10
+-- Time limit for the websocket and the welcome (R3).
+local WELCOME_SECONDS = 10
 
---- `previous` is the connection that this one continues after a move (R38).
+--- `previous` is the connection that this one continues after a move (R35).
 function Connection.new(socket, codec, previous)
   local self = { socket = socket, codec = codec, previous = previous }
   self.is_ready = false -- The welcome has arrived.
-  self.over = {} -- The rooms that have begun another flush after a move (R38).
-  self._silence, self._patience = 0, OPEN_SECONDS -- The silence is the time without a frame.
+  self.over = {} -- The rooms that have begun another flush after a move (R35).
+  self._silence, self._patience = 0, WELCOME_SECONDS -- The silence is the time without a frame.
   return setmetatable(self, Connection)
 end
 
@@ -30,11 +30,6 @@ function Connection:close(reason)
 end
 
 function Connection:send(message) self.socket:send(self.codec.encode(message)) end
-
-function Connection:hello(message)
-  self:send(message)
-  self._silence, self._patience = 0, WELCOME_SECONDS
-end
 
 --- Takes the welcome. From now on, the heartbeat counts (R3).
 function Connection:welcome(now, heartbeat)

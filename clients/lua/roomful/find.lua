@@ -4,7 +4,7 @@ local Room = require(here .. "room")
 local values = require(here .. "values")
 
 local SEARCH_SECONDS = 10
--- After these refusals, another room may have a free seat (R41).
+-- After these refusals, another room may have a free seat (R38).
 local ELSEWHERE = { room_full = true, banned = true, already_joined = true }
 
 --- Returns a room id in a form whose bytes are in the order of UTF-16 code units.
@@ -30,7 +30,7 @@ local ORDERS = {
   newest = function(a, b) return is_older(b, a) end,
 }
 
---- Returns the list after a message `rooms` (R40).
+--- Returns the list after a message `rooms` (R37).
 local function list_after(list, message, order)
   if message.rooms then return message.rooms end
   local by_id, result = {}, values.array()

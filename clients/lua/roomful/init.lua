@@ -1,5 +1,5 @@
 --- A client of roomful for LÖVE, LuaJIT and Lua 5.1. It needs LuaSocket, which LÖVE has.
---- docs/protocol.md of roomful has the rules of the protocol (R1 to R45).
+--- docs/protocol.md of roomful has the rules of the protocol (R1 to R42).
 local here = (...) .. "."
 local socket = require("socket")
 local Connection = require(here .. "connection")
@@ -132,7 +132,7 @@ function Client:_send_frame(frame)
   return true
 end
 
---- Sends a request now, and again after each welcome until it is forgotten (R21, R42).
+--- Sends a request now, and again after each welcome until it is forgotten (R19, R39).
 --- `take(message)` gets its answers. Returns the id.
 function Client:_request(message, take)
   local id, request = self._last_request + 1, values.copy(message)
@@ -149,7 +149,7 @@ function Client:_forget(id)
   return known
 end
 
---- Returns how many messages the rate permits now (R17).
+--- Returns how many messages the rate permits now (R15).
 function Client:_budget()
   local earned = (self._now - self._paid_at) * self.limits.messages_per_second
   self._allowed = math.min(self._allowed + earned, self.limits.message_burst)
@@ -197,12 +197,12 @@ function Client:_advance(attempt, elapsed)
 end
 
 function Client:_failed(attempt, problem)
-  if attempt.moves and attempt.url ~= self._url then return self:_drop_attempt() end -- R37
+  if attempt.moves and attempt.url ~= self._url then return self:_drop_attempt() end -- R34
   self:_schedule(self._url, attempt.tries + 1, attempt.moves)
   if not attempt.moves then self:_set_status(self.status, problem) end
 end
 
---- Starts or continues the session on a socket that is open (R2, R19, R38).
+--- Starts or continues the session on a socket that is open (R2, R17, R35).
 function Client:_hello(attempt)
   local hello = { t = "hello", project_id = self._project_id, features = { "layers" } }
   if self._session then
@@ -212,7 +212,6 @@ function Client:_hello(attempt)
     hello.token, self._token = self._token, nil
   end
   for _, room in ipairs(self._rooms) do
-    room:_disconnected()
     if hello.resume then table.insert(hello.resume.rooms, room:_listed()) end
   end
   if attempt.moves then
@@ -220,7 +219,7 @@ function Client:_hello(attempt)
     self._previous = self._connection
   end
   self._connection, self._attempt, self._tries = attempt.connection, nil, attempt.tries
-  self._connection:hello(hello)
+  self._connection:send(hello)
 end
 
 --- Asks the game for a token, which arrives as `_token`.
@@ -247,7 +246,7 @@ function Client:_send_token()
   if self._token and self:_send({ t = "token", token = self._token }) then self._token = nil end
 end
 
---- A connection has ended (R4, R39).
+--- A connection has ended (R4, R36).
 function Client:_ended(connection)
   if connection == self._previous then
     self._previous = nil
@@ -279,7 +278,7 @@ local TAKE = {}
 --- Takes a message of the server.
 function Client:_take(connection, message)
   local t = message.t
-  if connection ~= self._connection and t ~= "left" then -- R38
+  if connection ~= self._connection and t ~= "left" then -- R35
     if message.epoch then connection.over[message.room_id] = true end
     if t ~= "event" and t ~= "member" or connection.over[message.room_id] then return end
   end
@@ -293,7 +292,7 @@ function Client:_take(connection, message)
   if t == "error" then self.on_error(Room.make_error(message)) end
 end
 
---- Sends what a new connection needs (R21), before any other message is taken.
+--- Sends what a new connection needs (R19), before any other message is taken.
 function TAKE.welcome(self, welcome, connection)
   self._session = { session_id = welcome.session_id, resume_token = welcome.resume_token }
   self.limits = welcome.limits
@@ -312,10 +311,10 @@ end
 
 function TAKE.pong(self, message) self.latency = self._now - message.at end
 
---- The server asks for a fresh token. It answers all questions that arrive until then (R22).
+--- The server asks for a fresh token. It answers all questions that arrive until then (R20).
 function TAKE.token(self) self:_ask_token() end
 
---- Plans to resume on a second connection, while the first goes on (R37).
+--- Plans to resume on a second connection, while the first goes on (R34).
 function TAKE.move(self, message)
   local url = message.url or self._url
   local could, address = pcall(Websocket.parse, url)

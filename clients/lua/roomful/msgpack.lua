@@ -1,4 +1,4 @@
---- MessagePack values, with the decimals of the protocol (R34).
+--- MessagePack values, with the decimals of the protocol (R31).
 local here = (...):gsub("[^.]*$", "")
 local values = require(here .. "values")
 local msgpack = {}

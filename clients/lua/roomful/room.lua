@@ -57,7 +57,7 @@ end
 function Room:_forget()
   self.status, self.members, self.spectator, self.spectators = "joining", {}, false, 0
   self.state, self.epoch, self.seq = nil, -1, -1
-  self._states, self._asking = states.EMPTY, false
+  self._states, self._is_broken = states.EMPTY, false
   -- Kept messages by ref: {frame, callback, reply}. `_first` is the lowest ref that may be kept.
   self._kept, self._first, self._last, self.pending = {}, 1, 0, 0
 end
@@ -84,7 +84,7 @@ function Room:_start(join, refused)
   end)
 end
 
---- Asks which room to join with a `find` message (R41).
+--- Asks which room to join with a `find` message (R38).
 function Room:_find(find, found)
   self:_request(find, function(message)
     self:_end_request()
@@ -93,16 +93,13 @@ function Room:_find(find, found)
   end)
 end
 
---- Returns the entry of this room in a resume (R20), or nil.
+--- Returns the entry of this room in a resume (R18), or nil.
 function Room:_listed()
   if self.status ~= "joined" then return nil end
   local listed = { room_id = self.room_id, member_id = self.member_id, settled = self:_settled() }
-  listed.epoch, listed.seq = self.epoch, self.seq
+  listed.epoch, listed.seq = self._is_broken and 0 or self.epoch, self._is_broken and 0 or self.seq
   return listed
 end
-
---- A connection has ended, and with it the wait for a whole state (R16).
-function Room:_disconnected() self._asking = false end
 
 function Room:_send_kept()
   for ref = self._first, self.status == "joined" and self._last or 0 do
@@ -117,7 +114,7 @@ function Room:_settled()
   return self._first - 1
 end
 
---- Returns the frame of a message, or nil and an error (R17).
+--- Returns the frame of a message, or nil and an error (R15).
 function Room:_frame(kind, data, ref)
   if self.status == "left" then
     return nil, Room.make_error({ code = "not_in_room", message = "the seat is gone: join again" })
@@ -191,10 +188,10 @@ function Room:_end_leave(problem)
   call(callback, problem)
 end
 
---- The seat is gone (R9, R26). If the session has ended, the client joins again.
+--- The seat is gone (R9, R24). If the session has ended, the client joins again.
 function Room:_lose(why)
   local kept, last, leaves, spectator = self._kept, self._last, self._leaves, self.spectator
-  if self.status == "joined" then self._join.watch = spectator or nil end -- R43
+  if self.status == "joined" then self._join.watch = spectator or nil end -- R40
   self:_end_request()
   self:_forget()
   if why.code == "session_ended" and not leaves then
@@ -248,7 +245,7 @@ function TAKE.spectators(self, message)
   call(self.on_members)
 end
 
---- Takes a new list of members, and with it the role of this client (R44).
+--- Takes a new list of members, and with it the role of this client (R41).
 function Room:_set_members(members)
   self.members = members
   local me = members[self.member_id]
@@ -269,20 +266,19 @@ function TAKE.member(self, message)
   call(self.on_members)
 end
 
---- Asks for the whole state (R16).
+--- Asks for the whole state. Until it arrives, the patches of this room do not count (R13).
 function Room:_ask(reason)
-  if self._asking then return end
-  self._asking = true
+  self._is_broken = true
   self._client:_send({ t = "state.resync", room_id = self.room_id, reason = reason })
 end
 
---- Takes a frame with its layers: all, or nothing (R29). Returns true if it could.
+--- Takes a frame of the state with its layers: all, or nothing. Returns true if it could.
 function Room:_apply(frame)
   local could, after = pcall(states.after, frame, self._states, self._client._checksum)
-  if could then
-    self._states, self.epoch, self.seq = after, frame.epoch, frame.seq
-  end
-  return could
+  if not could then return self:_ask("checksum") end
+  local is_short = frame.epoch == self.epoch % 128 -- R30
+  self._states, self.seq, self.epoch = after, frame.seq, is_short and self.epoch or frame.epoch
+  return true
 end
 
 function Room:_show(is_first)
@@ -293,23 +289,15 @@ function Room:_show(is_first)
 end
 
 TAKE["state.patch"] = function(self, frame)
-  local ahead = frame.seq - self.seq
-  if self.status ~= "joined" or frame.epoch < self.epoch or ahead < 1 or self._asking then
-    return
-  end
-  if ahead > 1 then return self:_ask("sequence") end
-  if not self:_apply(frame) then return self:_ask("checksum") end
-  self:_show()
+  if self._is_broken then return end
+  if frame.seq ~= self.seq + 1 then return self:_ask("sequence") end
+  if self:_apply(frame) then self:_show() end
 end
 
 --- Takes a whole state (R10).
 TAKE["state.resync"] = function(self, frame)
-  if frame.epoch < self.epoch then return end -- R11
-  if not self:_apply(frame) then
-    self.epoch, self.seq = 0, 0 -- Only another connection brings the state (R35).
-    return self._client._connection:close("a whole state cannot be read")
-  end
-  self._asking = false
+  if not self:_apply(frame) then return end
+  self._is_broken = false
   local members, is_first = {}, self.status ~= "joined"
   for _, member in ipairs(frame.members) do
     members[member.member_id] = member_of(member)

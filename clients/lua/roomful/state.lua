@@ -70,7 +70,7 @@ local function check(fits, why)
   if not fits then error("cannot be applied: " .. why, 0) end
 end
 
---- Returns an operation of a JSON Patch (R12) as a change (R36).
+--- Returns an operation of a JSON Patch (R11) as a change (R33).
 local function change_of(op)
   local keys = {}
   for key in op.path:gmatch("/([^/]*)") do
@@ -91,7 +91,7 @@ local function key_of(key, keys)
   return keys[key + 1]
 end
 
---- Returns a value with keys in the place of indexes of the key table (R35).
+--- Returns a value with keys in the place of indexes of the key table (R32).
 local function resolved(value, keys)
   if type(value) ~= "table" then return value end
   local result, array = setmetatable({}, getmetatable(value)), is_array(value)
@@ -101,7 +101,7 @@ local function resolved(value, keys)
   return result
 end
 
---- Returns a map of changes: a table of R36 written out.
+--- Returns a map of changes: a table of R33 written out.
 local function written_out(change)
   local map, head = {}, change[1]
   local width, at = #head + 1, 2
@@ -118,7 +118,7 @@ local function written_out(change)
   return map
 end
 
---- Returns a value after a change (R36). Copies the containers that change. Changes that do not fit
+--- Returns a value after a change (R33). Copies the containers that change. Changes that do not fit
 --- and are not found here make another checksum.
 local function changed(value, change, keys)
   if type(change) ~= "table" then return change end
@@ -161,7 +161,7 @@ local NOTHING = { keys = {} }
 --- Raises an error if the frame cannot be applied, or if the checksum differs.
 function state.part_after(frame, before, checksum)
   local value, keys = (before or NOTHING).value, (before or NOTHING).keys
-  if frame.keys then -- R35
+  if frame.keys then -- R32
     local from = frame.keys[1]
     check(from <= #keys, "the key table starts beyond the known one")
     keys = values.splice(keys, from, #keys - from, values.splice(frame.keys, 0, 1, {}))
@@ -176,7 +176,7 @@ function state.part_after(frame, before, checksum)
   return { value = value, keys = keys }
 end
 
---- Returns the changes of the layers in a frame by name (R28): null for one that is removed.
+--- Returns the changes of the layers in a frame by name (R26): null for one that is removed.
 --- `names`: the names that numbers stand for in MessagePack, to which it adds.
 local function layers_of(frame, names)
   if not is_array(frame.layers) then return frame.layers or {} end
@@ -193,7 +193,7 @@ local function layers_of(frame, names)
   return layers
 end
 
---- Returns base and layer as one value (R30).
+--- Returns base and layer as one value (R27).
 local function merged(base, layer)
   if base == nil then return layer end
   if type(base) ~= "table" or type(layer) ~= "table" or is_array(base) or is_array(layer) then
@@ -210,7 +210,7 @@ end
 state.EMPTY = { layers = {}, names = {} }
 
 --- Returns the copy of a room's state after a frame with its layers: {base, layers, names, shown}.
---- Raises an error if anything in it cannot be applied (R29).
+--- Raises an error if anything in it cannot be applied (R13).
 function state.after(frame, before, checksum)
   if frame.members then before = state.EMPTY end
   local result = { layers = copy(before.layers), names = copy(before.names) }

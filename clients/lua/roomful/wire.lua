@@ -1,4 +1,4 @@
---- The two codecs of the protocol: messages as JSON texts, and as arrays in MessagePack (R31).
+--- The two codecs of the protocol: messages as JSON texts, and as arrays in MessagePack (R28).
 local here = (...):gsub("[^.]*$", "")
 local json = require(here .. "json")
 local msgpack = require(here .. "msgpack")
@@ -6,7 +6,7 @@ local values = require(here .. "values")
 local null, without_nulls = values.null, values.without_nulls
 local wire = {}
 
--- Numbers, names and fields. A `:` stands for the room of the last number 29 (R32).
+-- Numbers, names and fields. A `:` stands for the room of the last number 29 (R29).
 local MESSAGES = [[
 0 hello project_id start features
 1 join request_id room_type options rejoin create watch
@@ -149,16 +149,13 @@ local function shortened(message)
   return fields
 end
 
---- As wire.json. A decoded frame has `keys` and `change` in the place of `ops` (R35, R36).
+--- As wire.json. A decoded frame has `keys` and `change` in the place of `ops` (R32, R33).
 function wire.msgpack()
   local codec = { subprotocol = "roomful.v1.msgpack" }
-  local epochs, room_id = {}, nil -- The latest epoch of each room (R33).
+  local room_id -- From the last number 29.
 
   function codec.encode(message)
     local number = wire.NUMBERS[message.t]
-    for _, room in ipairs(message.resume and message.resume.rooms or {}) do
-      epochs[room.room_id] = room.epoch
-    end
     local items = array_of(wire.BY_NUMBER[number].fields, shortened(message))
     table.insert(items, 1, number)
     return msgpack.encode(items)
@@ -174,12 +171,6 @@ function wire.msgpack()
     end
     message.t, message.room_id, message[":"] = kind.t, message[":"] or message.room_id, nil
     if message.t == "room" then room_id = message.room_id end
-    if message.t == "joined" then epochs[message.room_id] = nil end
-    if message.epoch and room_id then
-      local epoch, latest = message.epoch, epochs[room_id] or 0
-      epochs[room_id] = math.max(latest, epoch)
-      if epoch == latest % 128 then message.epoch = latest end
-    end
     return message
   end
 
