@@ -161,6 +161,7 @@ const TYPED: readonly (readonly [page: string, command: string, test: string])[]
     'test/package.system.test.ts',
   ],
   ['docs/guides/testing-rooms.md', 'npx roomful cluster -- vite', 'test/package.system.test.ts'],
+  ['docs/guides/types-for-lua-and-python.md', 'npx roomful types', 'deploy/types/types.integration.test.ts'],
   ['docs/site/index.md', 'npm run new', 'test/package.system.test.ts'],
 ]
 

@@ -1,7 +1,7 @@
 import type { StandardSchemaV1 } from '@standard-schema/spec'
-import { type JsonSchema, toJsonSchema } from '@valibot/to-json-schema'
+import type { JsonSchema } from '@valibot/to-json-schema'
 import { closest, distance } from 'fastest-levenshtein'
-import type { GenericSchema } from 'valibot'
+import { jsonSchemaOf } from './json-schema.ts'
 import { type LayerRules, problemsOfLayers, problemsOfPatterns } from './layer-rules.ts'
 import { Boundary } from './room-code.ts'
 
@@ -233,7 +233,7 @@ const CREATE_MS = 200
 function problemsOfStates(layers: LayerRules, { create, state }: Fields): string[] {
   const made = problemsOfPatterns(layers, firstStateOf(create as () => unknown))
   if (made.length > 0 || state === undefined) return made
-  const schema = jsonSchemaOf(state as StandardSchemaV1)
+  const schema = jsonSchemaOf(state as StandardSchemaV1, 'input')
   return schema ? problemsOfPatterns(layers, sampleOf(schema), 'the schema `state` has') : []
 }
 
@@ -241,7 +241,7 @@ function problemsOfStates(layers: LayerRules, { create, state }: Fields): string
  * Returns the result of `create` if it takes no options. Otherwise, and if it throws or does not return, rooms are checked when they are
  * created.
  */
-function firstStateOf(create: () => unknown): unknown {
+export function firstStateOf(create: () => unknown): unknown {
   try {
     return create.length === 0 ? new Boundary().run(create, CREATE_MS) : undefined
   } catch {
@@ -361,13 +361,6 @@ function show(value: unknown): string {
   if (typeof value === 'function') return isAsync(value) ? 'an async function' : 'a function'
   if (typeof value === 'number' || value === undefined) return String(value)
   return (JSON.stringify(value) ?? typeof value).slice(0, 80)
-}
-
-/** Returns the JSON Schema of what a schema accepts. Undefined: its library is not valibot. */
-export function jsonSchemaOf(schema: StandardSchemaV1): JsonSchema | undefined {
-  const { vendor } = schema['~standard']
-  if (vendor !== 'valibot') return undefined
-  return toJsonSchema(schema as GenericSchema, { errorMode: 'ignore', typeMode: 'input' })
 }
 
 /** Returns a value with all keys that a JSON Schema names. Records, and parts that it does not describe, are objects without entries. */

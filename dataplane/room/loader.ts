@@ -31,13 +31,21 @@ interface FolderContents {
  * subfolder. Ignores modules whose default export is not a room definition. TypeScript needs no build, only the package tsx, which is
  * loaded for it. Rejects with a RoomDefinitionError that names each file that cannot be loaded.
  */
-export async function loadRooms(folder: string, log?: Logger): Promise<RoomDefinition[]> {
+export const loadRooms = async (folder: string, log?: Logger): Promise<RoomDefinition[]> => [
+  ...(await loadRoomFiles(folder, log)).values(),
+]
+
+/** Returns the room types of a folder by the paths of their files, as `loadRooms` does. */
+export async function loadRoomFiles(
+  folder: string,
+  log?: Logger,
+): Promise<ReadonlyMap<string, RoomDefinition>> {
   const { rooms, others, problems } = await readFolder(folder)
   if (problems.length > 0) throw new RoomDefinitionError(problems.map(({ message }) => message).join('\n'))
   if (rooms.size === 0) throw new RoomDefinitionError(noRooms(folder))
   for (const file of others) log?.info({ file }, IGNORED)
   if ([...rooms.keys(), ...others].some((file) => file.endsWith('.ts'))) endCompiler()
-  return [...rooms.values()]
+  return rooms
 }
 
 const IGNORED = 'room file ignored: it has no export default defineRoom({ … })'

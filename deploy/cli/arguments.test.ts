@@ -41,7 +41,7 @@ describe('the command line of roomful', () => {
     expect(helpText({ about: 'WS_PORT' }).match(/^ {2}\S+/gm)).toEqual(['  WS_PORT'])
   })
 
-  it('passes all words after admin and cluster to that command', () => {
+  it('passes all words after admin, cluster and types to that command', () => {
     expect(parseArguments(['admin', 'nodes', '--json'])).toEqual({
       kind: 'admin',
       words: ['nodes', '--json'],
@@ -49,6 +49,8 @@ describe('the command line of roomful', () => {
     expect(message('--workers', '2', 'admin')).toContain('admin comes before its options')
     expect(parseArguments(['cluster', '--nodes', '2'])).toEqual({ kind: 'cluster', words: ['--nodes', '2'] })
     expect(message('--workers', '2', 'cluster')).toContain('cluster comes before its options')
+    expect(parseArguments(['types', '--help'])).toEqual({ kind: 'types', words: ['--help'] })
+    expect(message('--workers', '2', 'types')).toContain('types comes before its options')
   })
 
   it('may end with a command that runs next to dev', () => {
@@ -77,11 +79,11 @@ describe('the command line of roomful', () => {
 
   it('gets an error for each wrong word', () => {
     expect(message()).toBe(
-      'a command is missing; there are dev, cluster, control, dataplane, rekey, admin, postgres-schema',
+      'a command is missing; there are dev, cluster, control, dataplane, rekey, admin, types, postgres-schema',
     )
     expect(message('dve')).toBe('dve is not a command. Did you mean dev?')
     expect(message('toString')).toContain(
-      'is not a command; there are dev, cluster, control, dataplane, rekey, admin, postgres-schema',
+      'is not a command; there are dev, cluster, control, dataplane, rekey, admin, types, postgres-schema',
     )
     expect(message('dev', '--hlep')).toBe('--hlep is no option. Did you mean --help?')
     expect(message('dev', '--ws-port=1')).toContain('WS_PORT=1 in the environment may be what you mean')

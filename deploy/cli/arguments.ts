@@ -19,6 +19,8 @@ type Request =
   | { readonly kind: 'admin'; readonly words: readonly string[] }
   /** Words after `cluster`, which has separate options. */
   | { readonly kind: 'cluster'; readonly words: readonly string[] }
+  /** Words after `types`, which has separate options. */
+  | { readonly kind: 'types'; readonly words: readonly string[] }
   | { readonly kind: 'version' }
   | { readonly kind: 'schema'; readonly table: string }
   | { readonly kind: 'mistake'; readonly message: string }
@@ -27,9 +29,11 @@ type Request =
 const SCHEMA = 'postgres-schema'
 /** A command that starts the others. */
 const CLUSTER = 'cluster'
+/** A command that only reads room types. */
+const TYPES = 'types'
 
 /** Commands with their descriptions. */
-export const COMMANDS: Readonly<Record<Command | typeof SCHEMA | typeof CLUSTER, string>> = {
+export const COMMANDS: Readonly<Record<Command | typeof SCHEMA | typeof CLUSTER | typeof TYPES, string>> = {
   dev: 'both planes in one process; needs nothing. Plays the room types in ROOMS_DIR, else in ./rooms, else the example games.\n             --lan: other devices of your network can open the page; prints its address with a QR code\n             -- COMMAND: runs it as well, such as the server of your page or your backend, until one of both ends,\n             with ROOMFUL_URL, VITE_ROOMFUL_URL, CONTROL_URL and PROJECT_ID in its environment, and NOTIFY_KEY if NOTIFY_SECRET is set',
   [CLUSTER]:
     'Redis, control processes, nodes and a load balancer on this machine, with a prompt to break them; --help lists its options',
@@ -37,12 +41,12 @@ export const COMMANDS: Readonly<Record<Command | typeof SCHEMA | typeof CLUSTER,
   dataplane: 'a node: rooms and the websockets of their members',
   rekey: 'seals every private key in the store under the first KEYRING_SECRET, and ends',
   admin: 'looks into a deployment and acts on it, for operators; roomful admin lists its commands',
-  [SCHEMA]:
-    ' [TABLE]\n             prints the SQL statement that creates the table of roomful/postgres, by default rooms',
+  [TYPES]: 'prints the types of room types for clients in Lua and Python; --help lists its options',
+  [SCHEMA]: ' [TABLE]  prints the SQL statement that creates the table of roomful/postgres, by default rooms',
 }
 
 const isCommand = (word: string): word is Command =>
-  word !== SCHEMA && word !== CLUSTER && Object.hasOwn(COMMANDS, word)
+  word !== SCHEMA && word !== CLUSTER && word !== TYPES && Object.hasOwn(COMMANDS, word)
 
 const OPTIONS = {
   help: { type: 'boolean', short: 'h' },
@@ -54,7 +58,7 @@ const OPTIONS = {
 /** Reads the words after `roomful`. */
 export function parseArguments(all: readonly string[]): Request {
   if (all[0] === 'admin') return { kind: 'admin', words: all.slice(1) }
-  if (all[0] === CLUSTER) return { kind: 'cluster', words: all.slice(1) }
+  if (all[0] === CLUSTER || all[0] === TYPES) return { kind: all[0], words: all.slice(1) }
   const end = all.indexOf('--')
   // `npm run dev -- --lan` appends the option to the command.
   const isLast = end >= 0 && all.at(-1) === '--lan'
@@ -83,6 +87,8 @@ export function parseArguments(all: readonly string[]): Request {
   if (values.help) return help(positionals.filter((word) => word !== SCHEMA))
   if (command === undefined) return mistake(`a command is missing; there are ${COMMAND_NAMES.join(', ')}`)
   if (command === CLUSTER) return mistake('cluster comes before its options, as in roomful cluster --nodes 2')
+  if (command === TYPES)
+    return mistake('types comes before its options, as in roomful types --lang lua rooms/')
   if (command === SCHEMA)
     return !beside && workers === undefined && more.length < 2
       ? { kind: 'schema', table: more[0] ?? 'rooms' }

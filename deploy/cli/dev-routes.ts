@@ -4,7 +4,7 @@ import * as v from 'valibot'
 import type { NoticeBody, PostNotice } from '../../dataplane/features/notices/notice.ts'
 import { loadPage, type Page } from '../../dataplane/ops/admin-page.ts'
 import { NO_DATA, type RoomDefinition } from '../../dataplane/room/definition.ts'
-import { jsonSchemaOf } from '../../dataplane/room/definition-check.ts'
+import { jsonSchemaOf } from '../../dataplane/room/json-schema.ts'
 import { type BackendOptions, roomful } from '../../server/index.ts'
 import { isWellFormed, type Json, type JsonObject } from '../../shared/json.ts'
 import type { Logger } from '../../shared/log.ts'
@@ -292,12 +292,12 @@ function describe(definition: RoomDefinition): RoomToPlay {
   const toSend = (all: RoomDefinition['messages'] | RoomDefinition['calls']): MessageToSend[] =>
     Object.entries(all).map(([name, { data, reply }]) => ({
       name,
-      data: data === NO_DATA ? { type: 'null' } : (jsonSchemaOf(data) as JsonSchema | undefined),
+      data: data === NO_DATA ? { type: 'null' } : (jsonSchemaOf(data, 'input') as JsonSchema | undefined),
       replies: reply !== undefined,
     }))
   return {
     type,
-    options: options && (jsonSchemaOf(options) as JsonSchema | undefined),
+    options: options && (jsonSchemaOf(options, 'input') as JsonSchema | undefined),
     listed: listing !== undefined,
     watched: spectators !== undefined,
     messages: toSend(messages),

@@ -234,6 +234,13 @@ switch (request.kind) {
   case 'cluster':
     await (await import('../local/cluster.ts')).runCluster(request.words)
     break
+  case 'types':
+    try {
+      process.stdout.write(await (await import('../types/command.ts')).typesCommand(request.words))
+    } catch (error) {
+      complain(`roomful types: ${(error as Error).message}\nSee roomful types --help.\n`)
+    }
+    break
   case 'mistake':
     complain(`roomful: ${request.message}\nSee roomful --help.\n`)
     break

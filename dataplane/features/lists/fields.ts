@@ -1,6 +1,5 @@
 import type { StandardSchemaV1 } from '@standard-schema/spec'
-import { toJsonSchema } from '@valibot/to-json-schema'
-import type { GenericSchema } from 'valibot'
+import { jsonSchemaOf } from '../../room/json-schema.ts'
 import { type Condition, InvalidQuery, invalid, type RoomQuery } from './rows.ts'
 
 /** Kinds of values that conditions compare, as JSON Schema calls them, with their names in errors. */
@@ -60,30 +59,11 @@ interface Described {
   readonly anyOf?: readonly Described[]
 }
 
-/** A schema of a library that describes itself, such as zod. */
-interface SelfDescribing {
-  readonly jsonSchema?: { readonly output: (options: { readonly target: 'draft-07' }) => Described }
-}
-
+/** The kinds of what a schema returns. A value of a transformation, for example, can be of any kind. */
 function kindsOf(field: StandardSchemaV1): Kinds {
-  try {
-    const { vendor, jsonSchema }: StandardSchemaV1.Props & SelfDescribing = field['~standard']
-    const described =
-      vendor === 'valibot' ? describe(field as GenericSchema) : jsonSchema?.output({ target: 'draft-07' })
-    return described && kindsDescribed(described)
-  } catch {
-    // A value of a transformation, for example, can be of any kind.
-    return undefined
-  }
+  const described = jsonSchemaOf(field, 'output')
+  return described && kindsDescribed(described as Described)
 }
-
-const describe = (field: GenericSchema): Described =>
-  toJsonSchema(field, {
-    typeMode: 'output',
-    // A check of the author does not change the kind of a value.
-    overrideAction: ({ valibotAction, jsonSchema }) =>
-      valibotAction.kind === 'validation' ? jsonSchema : undefined,
-  }) as Described
 
 function kindsDescribed({ type, const: only, anyOf }: Described): Kinds {
   if (anyOf) {

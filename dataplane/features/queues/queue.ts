@@ -1,5 +1,5 @@
 import { createHash } from 'node:crypto'
-import type { StandardSchemaV1 } from '@standard-schema/spec'
+import type { StandardJSONSchemaV1, StandardSchemaV1 } from '@standard-schema/spec'
 import * as v from 'valibot'
 import { canonicalJson, type Json, type JsonObject } from '../../../shared/json.ts'
 import type { ErrorCode } from '../../../shared/protocol/error-codes.ts'
@@ -30,6 +30,7 @@ import {
   validateInput,
 } from '../../room/failures.ts'
 import type { SystemParts } from '../../room/handler-context.ts'
+import { jsonSchemaOf } from '../../room/json-schema.ts'
 import { mayHave } from '../../room/limits.ts'
 import { plain } from '../../room/plain.ts'
 import { isPromise } from '../../room/room-code.ts'
@@ -282,12 +283,18 @@ class Queue implements Matches {
     this.#rules = { ...spec, matchSize: { min, max }, waitMs }
   }
 
-  /** Schema of the join options. */
-  get options(): StandardSchemaV1<object, QueueJoin> {
+  /** Schema of the join options. Its JSON Schema has only the ticket: clients add the other options. */
+  get options(): StandardSchemaV1<object, QueueJoin> & StandardJSONSchemaV1<object> {
+    const input = () => ({
+      type: 'object',
+      properties: { ticket: jsonSchemaOf(this.#spec.ticket, 'input') ?? {} },
+      required: ['ticket'],
+    })
     return {
       '~standard': {
         version: 1,
         vendor: 'roomful',
+        jsonSchema: { input, output: input },
         validate: (options) => {
           const { ticket, party, seen, ...others } = options as { [name: string]: unknown }
           const problem = (message: string, ...path: string[]) => ({ issues: [{ message, path }] })
