@@ -212,9 +212,14 @@ state.EMPTY = { layers = {}, names = {} }
 --- Returns the copy of a room's state after a frame with its layers: {base, layers, names, shown}.
 --- Raises an error if anything in it cannot be applied (R13).
 function state.after(frame, before, checksum)
-  if frame.members then before = state.EMPTY end
+  local base = frame
+  if frame.members then -- A whole state, also null.
+    base = { state = frame.state, keys = frame.keys, checksum = frame.checksum }
+    if base.state == nil then base.state = null end
+    before = state.EMPTY
+  end
   local result = { layers = copy(before.layers), names = copy(before.names) }
-  result.base = state.part_after(frame, before.base, checksum)
+  result.base = state.part_after(base, before.base, checksum)
   for name, layer in pairs(layers_of(frame, result.names)) do
     local is_gone = layer == null
     result.layers[name] = not is_gone and state.part_after(layer, before.layers[name], checksum)

@@ -24,7 +24,6 @@ local function wait_for(poll, condition)
     poll()
     local result = condition()
     if result then return result end
-    socket.sleep(0.001)
   end
   error("not within 5 seconds", 0)
 end
@@ -111,6 +110,21 @@ test("what the client sends is masked", function()
       equal(string.char(byte), data:sub(place, place))
     end
   end
+end)
+
+test("what the buffers of the system cannot take is written later", function()
+  local client, peer = open()
+  send(client, peer, HANDSHAKE)
+  wait_for(function() client:poll() end, function() return client.stage == "open" end)
+  local size, received = 8 * 1024 * 1024, 0
+  client._stream:write(("x"):rep(size))
+  assert(client._stream._out ~= "", "nothing is left")
+  peer:settimeout(0)
+  wait_for(function() client:poll() end, function()
+    local data, _, partial = peer:receive(65536)
+    received = received + #(data or partial)
+    return received == size
+  end)
 end)
 
 test("the code and the reason of a close frame", function()
