@@ -61,7 +61,8 @@ class Connection:
             async with asyncio.TaskGroup() as self.tasks:
                 self.tasks.create_task(self._write())
                 while True:
-                    frame = await asyncio.wait_for(self.socket.recv(), self.patience)
+                    async with asyncio.timeout(self.patience):
+                        frame = await self.socket.recv()
                     if handover := self._taker.take(self, self.codec.decode(frame)):
                         await handover
         except* LOST:
