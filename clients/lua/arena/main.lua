@@ -28,6 +28,7 @@ local places = {} -- Where each player is drawn, by member id.
 local goal, unsent_since, hits = nil, 0, {}
 
 function love.load(arguments)
+  love.graphics.setFont(love.graphics.newFont(20))
   local key, name, url = unpack(arguments)
   client = roomful.connect(url or "ws://localhost:4000", { dev = name or "love" })
   room = client:join("arena", { key = key or "lobby" })
@@ -145,8 +146,9 @@ local function draw_player(id, place, player)
     love.graphics.circle("line", place.x, place.y, RADIUS + 4)
   end
   love.graphics.setColor(0.9, 0.9, 0.9)
-  local name = is_me and "You" or member and member.sub or id
-  love.graphics.printf(name:match("^[^~]*"), place.x - 100, place.y - 62, 200, "center")
+  -- Pages of the examples have names such as `Eve~x7`, or `~x7` if the player has chosen none.
+  local name = is_me and "You" or (member and member.sub or ""):match("^[^~]*")
+  love.graphics.printf(name ~= "" and name or "Player", place.x - 100, place.y - 68, 200, "center")
   love.graphics.rectangle("fill", place.x - 25, place.y - 38, 50 * player.hp / 100, 5)
 end
 

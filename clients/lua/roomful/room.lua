@@ -153,7 +153,7 @@ end
 --- A message has its outcome.
 function Room:_finish(message, problem)
   if message.callback then return message.callback(message.reply, problem) end
-  if problem then self._client.on_error(problem, self) end
+  if problem and self._client.status ~= "closed" then self._client.on_error(problem, self) end
 end
 
 --- A message that is kept has its outcome.
