@@ -83,6 +83,9 @@ function connect(port: number, hello: ClientMessage) {
   return { codec, socket, send, until }
 }
 
+/** Rooms with layers refuse clients without it. */
+const FEATURES = ['layers']
+
 interface Session {
   readonly project_id: string
   readonly session_id: string
@@ -92,7 +95,7 @@ interface Session {
 /** Connects client number `client`. Resolves when it has a session. */
 async function welcomed({ port, credentials }: Endpoint, client: number) {
   const { projectId: project_id, token } = credentials[client]!
-  const connection = connect(port, { t: 'hello', project_id, token })
+  const connection = connect(port, { t: 'hello', project_id, token, features: FEATURES })
   let session: Session = { project_id, session_id: '', resume_token: '' }
   await connection.until((message) => {
     if (message.t === 'welcome') session = { ...session, ...message }
@@ -142,7 +145,7 @@ function resumeOf(
   { room_id, member_id, epoch, seq }: Position,
 ): ClientMessage {
   const rooms = [{ room_id, member_id, epoch, seq, settled: 0 }]
-  return { t: 'hello', project_id, resume: { session_id, resume_token, rooms } }
+  return { t: 'hello', project_id, resume: { session_id, resume_token, rooms }, features: FEATURES }
 }
 
 /** Prepares a resume at the node of a client; see `Joined.prepareResume`. */
