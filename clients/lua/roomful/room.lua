@@ -119,7 +119,7 @@ function Room:_frame(kind, data, ref)
   if self.status == "left" then
     return nil, Room.make_error({ code = "not_in_room", message = "the seat is gone: join again" })
   end
-  if data == nil then data = values.null end
+  if data == nil then data = {} end
   local message = { t = "message", room_id = self.room_id, type = kind, data = data, ref = ref }
   message.settled = ref and self:_settled()
   local frame, most = self._client._encoder.encode(message), self._client.limits.max_message_bytes
