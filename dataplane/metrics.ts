@@ -7,6 +7,13 @@ export const RATE_LIMITED = counter(
   { by: ['session', 'control_frame', 'hello', 'type'] },
 )
 
+/** Metric of the gateway and of the cluster. */
+export const ROOM_TRAFFIC = counter(
+  'service_room_traffic_total',
+  'Traffic between edges and owners of rooms: messages of members to owners (input), and updates of owners to each edge with members (update); within this node (local), or over the store to another one (bus).',
+  { what: ['input', 'update'], way: ['local', 'bus'] },
+)
+
 /** Metrics of a node as a whole. */
 export const NODE_METRICS = {
   eventLoopDelay: histogram(

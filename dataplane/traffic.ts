@@ -167,14 +167,7 @@ export type ToOwner = { readonly room: RoomAddress; readonly member_id: string }
       readonly reason: 'left' | 'session_ended' | 'kicked'
       readonly request_id?: number
     }
-  | {
-      readonly kind: 'message'
-      readonly type: string
-      readonly data: Json
-      readonly ref?: number
-      /** The highest ref up to which the client knows every outcome. */
-      readonly settled?: number
-    }
+  | ({ readonly kind: 'message' } & MemberMessage)
   /** The edge refuses the messages with these refs. */
   | {
       readonly kind: 'refuse'
@@ -213,6 +206,21 @@ export type ToOwner = { readonly room: RoomAddress; readonly member_id: string }
       readonly traceparent?: string | undefined
     }
 )
+
+/** A message of a member. */
+export interface MemberMessage {
+  readonly type: string
+  readonly data: Json
+  readonly ref?: number | undefined
+  /** The highest ref up to which the client knows every outcome. */
+  readonly settled?: number | undefined
+}
+
+/** A member whose session and room are at one node: its messages bypass the router. */
+export interface LocalSeat {
+  /** Handles a message as its owner. False: it has to go through the router, because the room cannot act, or the room or the session has moved. */
+  receive(message: MemberMessage): boolean
+}
 
 /** A request to a room. */
 export type RequestMessage = Extract<ToOwner, { kind: 'request' }>

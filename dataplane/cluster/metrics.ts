@@ -1,4 +1,5 @@
 import { counter, gauge, histogram, type Metrics } from '../../shared/metrics.ts'
+import { ROOM_TRAFFIC } from '../metrics.ts'
 
 /** Result of a claim. `taken_over`: the recorded owner was dead. `rate_limited`, `project_full`, `too_many_rooms`: the room was not created. */
 export type ClaimOutcome = (typeof CLAIM_OUTCOMES)[number]
@@ -34,11 +35,7 @@ export const CLUSTER_METRICS = {
     'Envelopes that the store did not take (unpublished), that were lost (gap), or that could not be decoded (unreadable).',
     { fault: ['unpublished', 'gap', 'unreadable'] },
   ),
-  roomTraffic: counter(
-    'service_room_traffic_total',
-    'Traffic between edges and owners of rooms: messages of members to owners (input), and updates of owners to each edge with members (update); within this node (local), or over the store to another one (bus).',
-    { what: ['input', 'update'], way: ['local', 'bus'] },
-  ),
+  roomTraffic: ROOM_TRAFFIC,
   claims: counter(
     'service_claims_total',
     'Claims of rooms, by result: claimed, taken_over from a dead node, elsewhere (a living node owns it), absent, not created (rate_limited, project_full, too_many_rooms), newer, or unavailable.',

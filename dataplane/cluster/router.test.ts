@@ -110,6 +110,8 @@ class TestHost implements LocalHost {
     return true
   }
 
+  seat(): undefined {}
+
   wait(inbox: Inbox, arrival: Arrival): void {
     if (!inbox.add(arrival)) this.full++
   }

@@ -20,6 +20,7 @@ import {
 import {
   type Arrival,
   isClose,
+  type LocalSeat,
   type RequestAnswer,
   type RoomAddress,
   type ToEdge,
@@ -84,6 +85,8 @@ export interface LocalHost {
   }
   /** False: the room neither runs here nor is being opened. */
   receive(message: ToOwner, from: string): boolean
+  /** Returns the seat of a member at `edge`. Undefined: its room (`project/type:key`) does not run here, or does not know it. */
+  seat(name: string, memberId: string, edge: string): LocalSeat | undefined
   /** Runs a room that this node has claimed, for the messages in the inbox. Ends a room whose type is not installed. */
   run(room: RoomAddress, inbox: Inbox, claimed: Claimed): void
   /** Adds a message to the inbox of a room that does not run. If the inbox is full, the message is refused, or its edge sends it again. */
@@ -194,6 +197,11 @@ export class Router {
       this.#host.wait(inbox, { message, from })
       this.#search(this.#routeOf(room), inbox)
     }
+  }
+
+  /** Returns the seat of a member of this node's edge, if its room runs here. */
+  seat(room: RoomAddress, memberId: string): LocalSeat | undefined {
+    return this.#host.seat(room.name, memberId, this.#environment.nodeId)
   }
 
   /** Sends a message of a room to an edge, at this node or another. */

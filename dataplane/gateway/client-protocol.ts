@@ -61,6 +61,10 @@ const isAnswered = (message: LaterMessage | InvalidMessage): boolean =>
   ('ref' in message && message.ref !== undefined) ||
   ('request_id' in message && message.request_id !== undefined)
 
+/** True if the session of a subscription may send the request. An open leave may fail: the client then still waits for the state. */
+const isFor = (subscription: Subscription, { t }: LaterMessage): boolean =>
+  subscription.inUse || (t === 'state.resync' && subscription.leaveRequest !== undefined)
+
 type LaterMessage = Exclude<ClientMessage, Hello>
 type Join = Extract<ClientMessage, { t: 'join' }>
 
@@ -236,18 +240,28 @@ export class ClientProtocol implements ConnectionListener {
 
   /** Returns false if the request has to wait. */
   #request(session: Session, request: LaterMessage, bytes: number): boolean {
-    const suspicion = this.#suspicion(session, request)
+    const subscription = 'room_id' in request ? session.subscriptions.get(request.room_id) : undefined
+    const suspicion = this.#suspicion(session, request, subscription)
     if (!this.connection.ending && suspicion === 'wait') {
       this.connection.throttle(WAIT_MS)
       return false
     }
     const verdict = this.#admit(session, request, POINTS[request.t] ?? 0)
-    if (verdict === 'pass') this.#handle(session, request, bytes, suspicion === 'refuse')
+    if (verdict === 'pass') this.#handle(session, request, subscription, bytes, suspicion === 'refuse')
     return verdict !== 'wait'
   }
 
-  /** `isBlocked`: the message, or the join, is refused, because others of its kind did not return. */
-  #handle(session: Session, request: LaterMessage, bytes: number, isBlocked: boolean): void {
+  /**
+   * `subscription`: of the room that the request names. `isBlocked`: the message, or the join, is refused, because others of its kind did
+   * not return.
+   */
+  #handle(
+    session: Session,
+    request: LaterMessage,
+    subscription: Subscription | undefined,
+    bytes: number,
+    isBlocked: boolean,
+  ): void {
     const { edge, clock } = this.#context
     if (request.t === 'goodbye') this.#end(session)
     // A second token waits until the first is checked, so that the last token sent is the one in force.
@@ -258,10 +272,11 @@ export class ClientProtocol implements ConnectionListener {
     else if (request.t === 'rooms' || request.t === 'find' || request.t === 'rooms.end')
       this.#find(session, request)
     else if (request.t === 'ping')
-      this.connection.send({ t: 'pong', at: request.at, server_time: timestamp(clock.now()) })
+      this.connection.answer({ t: 'pong', at: request.at, server_time: timestamp(clock.now()) })
+    else if (!subscription || !isFor(subscription, request))
+      this.#refuseRequest(session, request, 'not_in_room', `the session is not in ${request.room_id}`)
     else {
-      const subscription = this.#subscriptionFor(session, request)
-      if (!subscription) return
+      subscription.joinRequest = undefined
       if (request.t === 'message' && isBlocked)
         this.#refuseRequest(session, request, 'room_logic_failed', BLOCKED)
       else if (request.t === 'message') edge.message(subscription, request, bytes)
@@ -281,29 +296,11 @@ export class ClientProtocol implements ConnectionListener {
   }
 
   /** Returns what becomes of a message or a join, after others of its kind did not return. Other requests pass. */
-  #suspicion({ sender, subscriptions }: Session, request: LaterMessage): 'pass' | 'refuse' | 'wait' {
+  #suspicion({ sender }: Session, request: LaterMessage, subscription: Subscription | undefined) {
     const { suspects } = this.#context
     if (request.t === 'join') return suspects.verdict(sender, request.room_type)
-    if (request.t !== 'message') return 'pass'
-    const room = subscriptions.get(request.room_id)?.room
-    return room ? suspects.verdict(sender, room.roomType, request.type) : 'pass'
-  }
-
-  /** Returns the subscription for a request. If the session is not in that room, sends an error and returns undefined. */
-  #subscriptionFor(
-    session: Session,
-    request: Extract<LaterMessage, { room_id: string }>,
-  ): Subscription | undefined {
-    const { room_id: roomId } = request
-    const subscription = session.subscriptions.get(roomId)
-    // An open leave may fail. The client then still waits for the state.
-    const isLeaving = request.t === 'state.resync' && subscription?.leaveRequest !== undefined
-    if (subscription && (subscription.inUse || isLeaving)) {
-      subscription.joinRequest = undefined
-      return subscription
-    }
-    this.#refuseRequest(session, request, 'not_in_room', `the session is not in ${roomId}`)
-    return undefined
+    if (request.t !== 'message' || !subscription) return 'pass'
+    return suspects.verdict(sender, subscription.room.roomType, request.type)
   }
 
   /**

@@ -21,6 +21,7 @@ import {
   stopReading,
   TURN_BYTES,
 } from './fast-socket.ts'
+import type { LaneMember } from './lane.ts'
 import { countClose } from './metrics.ts'
 import { type Flusher, Outbox, type OutboxListener } from './outbox.ts'
 
@@ -133,6 +134,8 @@ export class Connection implements FrameListener, OutboxListener, PolledSocket {
   #replaced = false
   /** The room that the last queued frames were about. */
   #room: string | undefined
+  /** The subscription that last entered the lane of that room. */
+  inLane: LaneMember | undefined
   turnBytes = TURN_BYTES
   readIn: number | undefined
   /** True while nothing is read or handled. Each pause ends with one `wake`. */
@@ -283,6 +286,11 @@ export class Connection implements FrameListener, OutboxListener, PolledSocket {
     this.outbox.push(frame(this.codec.encode(message), this.codec.binary))
   }
 
+  /** `send` for a message that is probably the only one of this turn: it is written immediately unless others are queued. */
+  answer(message: DirectMessage): void {
+    this.outbox.write(frame(this.codec.encode(message), this.codec.binary))
+  }
+
   /** Queues an encoded message. Returns the size of its frame in bytes. */
   sendEncoded(payload: Payload): number {
     const bytes = frame(payload, this.codec.binary)
@@ -294,6 +302,8 @@ export class Connection implements FrameListener, OutboxListener, PolledSocket {
   address(roomId: string): void {
     if (roomId === this.#room) return
     this.#room = roomId
+    this.inLane?.lane?.remove(this.inLane)
+    this.inLane = undefined
     const address = this.codec.address(roomId)
     if (address) this.outbox.push(frame(address, this.codec.binary))
   }

@@ -6,7 +6,7 @@ import type { Logger } from '../../shared/log.ts'
 import type { Limits } from '../../shared/protocol/messages.ts'
 import type { Random } from '../../shared/random.ts'
 import type { Tracer } from '../../shared/tracing/tracer.ts'
-import type { RoomAddress, Sender, ToOwner } from '../traffic.ts'
+import type { LocalSeat, RoomAddress, Sender, ToOwner } from '../traffic.ts'
 import type { PlayerBudgets } from './budget.ts'
 import type { Polling } from './fast-socket.ts'
 import type { GatewayMetrics } from './metrics.ts'
@@ -69,6 +69,8 @@ export interface GatewayCluster {
   readonly router: {
     /** Sends a message to the owner of its room. `Edge.receive` may be called with the answer before this returns. */
     send(message: ToOwner): void
+    /** Returns the seat of a member whose room runs at this node. Undefined: the room is elsewhere, or does not know the member. */
+    seat(room: RoomAddress, memberId: string): LocalSeat | undefined
     /** Drops what the router knows of the room, because no session of this node is in it. */
     forget(room: RoomAddress): void
   }

@@ -1,5 +1,6 @@
 import { newId } from '../../shared/ids.ts'
 import { Quiet } from '../../shared/log.ts'
+import type { Codec } from '../../shared/protocol/codec.ts'
 import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
 import type {
   ClientMessage,
@@ -11,6 +12,7 @@ import { contextOf, noSpan, type Span } from '../../shared/tracing/tracer.ts'
 import { Counts } from '../metrics.ts'
 import {
   type Farewell,
+  type MemberMessage,
   type RoomAddress,
   refusalCode,
   roomAttributes,
@@ -21,6 +23,7 @@ import {
 import { RESYNC_COST, stateCost } from './budget.ts'
 import type { Connection } from './connection.ts'
 import type { GatewayContext } from './context.ts'
+import { Lane } from './lane.ts'
 import { Refused } from './refusals.ts'
 import type { Session } from './session.ts'
 import {
@@ -40,8 +43,9 @@ interface SubscribedRoom {
   /** Size of its latest full state. */
   stateBytes: number
   readonly subscriptions: Map<string, Subscription>
-  /** `subscriptions` as an array, which iterates faster. Undefined: subscriptions were added or removed since it was made. */
-  list: readonly Subscription[] | undefined
+  /** By codec, the subscriptions that get an update together. The others are `apart`. */
+  readonly lanes: Map<Codec, Lane>
+  readonly apart: Set<Subscription>
 }
 
 /** A reliable message without an ack for so long may be lost, or its ack may be. The edge then attaches again. */
@@ -52,6 +56,8 @@ const ACK_WAIT_MS = 5000
  * It is small enough that a session resumes in all its rooms without a wait for the slowest of their owners.
  */
 const ASSUMED_STATE_BYTES = 1024 * 1024
+
+const LOCAL_INPUT = { what: 'input', way: 'local' } as const
 
 /** Minimum time between two log lines about the same peer that may be a proxy. */
 const FORWARDER_QUIET_MS = 10_000
@@ -252,14 +258,11 @@ export class Edge {
     subscription.left()
   }
 
-  message(subscription: Subscription, { type, data, ref, settled = 0 }: Ask<'message'>, bytes: number): void {
-    const message = {
-      kind: 'message',
-      room: subscription.room,
-      member_id: subscription.memberId,
-      type,
-      data,
-    } as const
+  message(subscription: Subscription, asked: Ask<'message'>, bytes: number): void {
+    const { type, data, ref, settled = 0 } = asked
+    if (ref === undefined && this.#isHandledHere(subscription, asked)) return
+    const { room, memberId } = subscription
+    const message = { kind: 'message', room, member_id: memberId, type, data } as const
     if (ref === undefined) this.#context.cluster.router.send(message)
     else if (this.#isDue(subscription, ref)) {
       if (settled >= ref) {
@@ -269,6 +272,18 @@ export class Edge {
       else this.#sendReliable(subscription, { ...message, ref, settled }, bytes)
       subscription.messageArrived(settled)
     }
+  }
+
+  /** Passes a message to the room, if that runs at this node and can act. Otherwise, returns false. */
+  #isHandledHere(subscription: Subscription, message: MemberMessage): boolean {
+    const { room, memberId } = subscription
+    subscription.seat ??= this.#context.cluster.router.seat(room, memberId)
+    if (subscription.seat?.receive(message)) {
+      this.#context.metrics.roomTraffic.inc(LOCAL_INPUT)
+      return true
+    }
+    subscription.seat = undefined
+    return false
   }
 
   /** Refuses a message of the client. The owner acknowledges its ref in order, and the answer comes from there. */
@@ -495,10 +510,17 @@ export class Edge {
       const flush = new FlushFrames(seq, patch, rest, personal.length === 0, layers)
       const leavers = leaving && new Set(leaving)
       const last = leavers && new FlushFrames(seq, patch, undefined, false, layers, true)
-      room.list ??= [...room.subscriptions.values()]
-      for (const subscription of room.list) {
+      // Members that leave, and those with layers, get other frames.
+      const isShared = !leavers && !layers
+      for (const [codec, lane] of room.lanes) {
+        const frame = isShared && lane.seq + 1 === seq ? flush.shared(codec) : undefined
+        if (frame) lane.flush(frame, flush.alone)
+        else lane.clear()
+      }
+      for (const subscription of room.apart) {
         const frames = last && leavers.has(subscription.memberId) ? last : flush
         const result = subscription.flush(frames, epoch)
+        if (isShared && result === 'sent') this.#enterLane(room, subscription, seq)
         if (result === 'stalled') this.#context.metrics.slowConsumers.inc({ action: 'stalled' })
         if (result === 'missed') this.#reattach(subscription)
       }
@@ -519,6 +541,15 @@ export class Edge {
       if (sentAt !== undefined && part === observed)
         this.#context.metrics.ackDuration.observe(this.#since(sentAt))
     }
+  }
+
+  /** A subscription has got the flush `seq`: from the next one on, it needs no look. */
+  #enterLane({ lanes, apart }: SubscribedRoom, subscription: Subscription, seq: number): void {
+    const { connection } = subscription
+    if (!connection) return
+    const lane = lanes.get(connection.codec) ?? new Lane(apart)
+    lanes.set(connection.codec, lane)
+    lane.add(subscription, connection, seq)
   }
 
   /** An owner has answered: stops the repetition unless another question is open. */
@@ -633,7 +664,9 @@ export class Edge {
     if (unacked.last <= unacked.acked) return
     subscription.sent(unacked.last, this.#context.clock.monotonic())
     this.#unanswered.add(subscription)
-    if (phase !== 'attaching') this.#context.cluster.router.send(message)
+    if (phase === 'attaching' || (message.kind === 'message' && this.#isHandledHere(subscription, message)))
+      return
+    this.#context.cluster.router.send(message)
   }
 
   /** Requests the updates that a member has missed. It pays for them when they arrive. An earlier question that is unpaid still waits. */
@@ -669,7 +702,8 @@ export class Edge {
     const room = this.#rooms.get(name)
     if (!room?.subscriptions.delete(subscription.memberId)) return false
     this.#countGuest(subscription, -1)
-    room.list = undefined
+    subscription.lane?.remove(subscription)
+    room.apart.delete(subscription)
     if (room.subscriptions.size > 0) return false
     return this.#rooms.delete(name)
   }
@@ -681,12 +715,13 @@ export class Edge {
       epoch: 0,
       stateBytes: ASSUMED_STATE_BYTES,
       subscriptions: new Map(),
-      list: undefined,
+      lanes: new Map(),
+      apart: new Set(),
     }
     this.#rooms.set(name, room)
     room.subscriptions.set(subscription.memberId, subscription)
     this.#countGuest(subscription, 1)
-    room.list = undefined
+    room.apart.add(subscription)
   }
 
   #countGuest({ session: { guests }, room }: Subscription, change: 1 | -1): void {

@@ -320,7 +320,7 @@ describe('Spans', () => {
     const world = { clock, owner, control: await TestControl.start() }
     test = await TestGateway.start(
       options,
-      { tracer, cluster: { router: { send, forget: () => {} } } },
+      { tracer, cluster: { router: { send, seat: () => undefined, forget: () => {} } } },
       world,
     )
   }

@@ -1,7 +1,7 @@
 import { counter, gauge, histogram, type Metrics, OPEN } from '../../shared/metrics.ts'
 import { CLOSE, type CloseName, ERRORS, type ErrorCode } from '../../shared/protocol/error-codes.ts'
 import { CLIENT_MESSAGES, type ClientMessage } from '../../shared/protocol/messages.ts'
-import { RATE_LIMITED } from '../metrics.ts'
+import { RATE_LIMITED, ROOM_TRAFFIC } from '../metrics.ts'
 
 const CLOSE_NAMES = Object.keys(CLOSE) as CloseName[]
 const ERROR_CODES = Object.keys(ERRORS) as ErrorCode[]
@@ -137,6 +137,7 @@ export const GATEWAY_METRICS = {
   messagesReceived: counter('service_messages_received_total', 'Messages from clients, by t.', {
     t: Object.keys(CLIENT_MESSAGES) as ClientMessage['t'][],
   }),
+  roomTraffic: ROOM_TRAFFIC,
   receivedBytes: counter('service_received_bytes_total', 'Bytes of messages from clients.'),
   socketWrites: counter('service_socket_writes_total', 'Writes to sockets of clients.'),
   writtenBytes: counter('service_written_bytes_total', 'Bytes written to sockets of clients.'),

@@ -70,9 +70,14 @@ export class Outbox {
     return !this.#gated && waiting > this.#bounds.outboxHighWaterBytes + this.#allowance
   }
 
-  /** `push` for a frame that is probably the only one of this turn: it is written immediately unless other frames are queued. */
+  /** True if nothing is queued for the client, and frames may be written. */
+  get idle(): boolean {
+    return !this.#frame && !this.#gated && !this.#closed && this.#held + this.#behind === 0
+  }
+
+  /** `push` for a frame that is probably the only one of this turn: an idle outbox writes it immediately. */
   write(frame: Frame): void {
-    if (this.#frame || this.#gated || this.#closed || this.#held + this.#behind > 0) {
+    if (!this.idle) {
       this.push(frame)
       return
     }

@@ -15,6 +15,7 @@ import {
   type Farewell,
   type Frames,
   type JoinedMember,
+  type LocalSeat,
   type Outcome,
   type PersonalPart,
   type RefusedRange,
@@ -28,6 +29,7 @@ import {
 import type { SessionBudget } from './budget.ts'
 import type { Connection, DirectMessage, ErrorAbout } from './connection.ts'
 import type { EndedSeats } from './ended-seats.ts'
+import type { Lane, LaneMember } from './lane.ts'
 import { HeldFrames } from './outbox.ts'
 
 /** A message that the owner must acknowledge, or a range of messages that the edge has refused. */
@@ -152,8 +154,11 @@ interface PendingAttach {
   readonly answered?: (result: AttachResult) => void
 }
 
-/** Result of a flush. `passed`: sent, or not needed. `stalled`: the client has become a slow consumer. `missed`: an earlier flush is missing. */
-type FlushResult = 'passed' | 'stalled' | 'missed'
+/**
+ * Result of a flush. `sent`: the client has everything up to it. `passed`: not needed, or held. `stalled`: the client has become a slow
+ * consumer. `missed`: an earlier flush is missing.
+ */
+type FlushResult = 'sent' | 'passed' | 'stalled' | 'missed'
 
 /** The session that a subscription belongs to. */
 export interface SubscribedSession {
@@ -192,10 +197,7 @@ export class FlushFrames {
   readonly #layers: EdgeLayers | undefined
   /** By member id, the indexes of its layers. Undefined: no member at this edge has a changed layer. */
   readonly #own: ReadonlyMap<string, readonly number[]> | undefined
-  readonly #wholes = new Map<Subprotocol, Frame | undefined>()
-  /** Codec of the latest call of `#wholeIn`, with its result: most members use the same codec. */
-  #codec: Codec | undefined
-  #whole: Frame | undefined
+  readonly #wholes: { [codec in Subprotocol]?: Frame | undefined } = {}
 
   constructor(
     seq: number,
@@ -217,22 +219,19 @@ export class FlushFrames {
   }
 
   /** The frames for members without changed layers, as one buffer. Undefined: the flush has no frames in this codec. */
-  #wholeIn(codec: Codec): Frame | undefined {
-    if (codec === this.#codec) return this.#whole
-    if (!this.#wholes.has(codec.subprotocol)) {
-      const layers = this.#layers && NONE
-      const frames = { patch: this.#patch, layers, rest: this.#rest }
-      this.#wholes.set(codec.subprotocol, stateFrame(frames, codec))
-    }
-    this.#codec = codec
-    this.#whole = this.#wholes.get(codec.subprotocol)
-    return this.#whole
+  shared(codec: Codec): Frame | undefined {
+    const known = this.#wholes[codec.subprotocol]
+    if (known) return known
+    const frames = { patch: this.#patch, layers: this.#layers && NONE, rest: this.#rest }
+    const made = stateFrame(frames, codec)
+    this.#wholes[codec.subprotocol] = made
+    return made
   }
 
   /** All frames of the flush for a member, as one buffer. Undefined: it has none in this codec. */
   whole(member: Pick<Subscription, 'memberId' | 'numbers'>, codec: Codec): Frame | undefined {
     const own = this.#own?.get(member.memberId)
-    if (!own) return this.#wholeIn(codec)
+    if (!own) return this.shared(codec)
     const layers = own.map((i) => this.#layers!.parts[i]!)
     return stateFrame({ patch: this.#patch, layers, rest: this.#rest }, codec, member.numbers)
   }
@@ -247,17 +246,19 @@ export class FlushFrames {
 function stateFrame(
   { patch, layers, rest }: StateFrames,
   codec: Codec,
-  numbers = new LayerNumbers(),
+  numbers?: LayerNumbers,
 ): Frame | undefined {
   const payload = patch?.[codec.subprotocol]
   const behind = rest?.[codec.subprotocol]
   if (!payload) return behind
-  const state = layers ? frame(payload, codec.binary, codec.ending(layers, numbers)) : payload
+  const state = layers
+    ? frame(payload, codec.binary, codec.ending(layers, numbers ?? new LayerNumbers()))
+    : payload
   return behind ? joinFrames([state, behind]) : state
 }
 
 /** One session in one room, at the edge. Decides which of the room's frames the client gets, and when. */
-export class Subscription {
+export class Subscription implements LaneMember {
   readonly session: SubscribedSession
   readonly room: RoomAddress
   readonly roomId: string
@@ -284,6 +285,10 @@ export class Subscription {
   paid: number | undefined
   /** True if the open question is not sent, because the player cannot pay for the state. */
   unpaid = false
+  /** The member at its owner, while that is this node. Undefined: unknown, or the owner is elsewhere. */
+  seat: LocalSeat | undefined
+  lane: Lane | undefined
+  place = 0
   readonly #held = new HeldFrames()
   /** Numbers of the member's layers on its connection. Undefined: no frame has had a layer. */
   #layers: LayerNumbers | undefined
@@ -417,7 +422,7 @@ export class Subscription {
       connection.address(this.roomId)
       if (flush.alone) connection.outbox.write(whole)
       else connection.outbox.push(whole)
-      return 'passed'
+      return 'sent'
     }
     if (stalls) {
       this.#phase = 'stalled'
@@ -427,6 +432,10 @@ export class Subscription {
     const rest = flush.rest(connection.codec.subprotocol)
     if (rest) this.#held.add(rest, connection.outbox)
     return stalls ? 'stalled' : 'passed'
+  }
+
+  leftLane(seq: number): void {
+    this.#seq = seq
   }
 
   /** Takes frames of the owner under `epoch` that belong to no flush. A client that has no current state gets them with the next one. */
@@ -531,7 +540,9 @@ export class Subscription {
 
   /** The session has lost its connection. */
   detach(): void {
+    this.lane?.remove(this)
     this.#connection = undefined
+    this.seat = undefined
     this.#layers = undefined
     this.#attach = undefined
     this.#sample = undefined
@@ -551,6 +562,7 @@ export class Subscription {
     ask: number,
     answered: (result: AttachResult) => void,
   ): void {
+    this.lane?.remove(this)
     this.#connection = connection
     this.joinRequest = undefined
     this.#seatId = position.member_id
@@ -566,6 +578,8 @@ export class Subscription {
    * if the subscription is not attached, so that it cannot have missed anything.
    */
   reattach(ask: number): boolean {
+    this.lane?.remove(this)
+    this.seat = undefined
     if (!this.#connection) return false
     if (this.#phase === 'attaching' && this.#attach) {
       this.#attach = { ...this.#attach, ask }

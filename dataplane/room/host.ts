@@ -3,7 +3,7 @@ import { noTracer, type Tracer } from '../../shared/tracing/tracer.ts'
 import type { Found, RoomDescription, RoomQuery } from '../descriptions.ts'
 import type { Inbox } from '../inbox.ts'
 import { type Claimed, type Nowhere, refuseAll } from '../place.ts'
-import type { Arrival, RoomAddress, ToOwner } from '../traffic.ts'
+import type { Arrival, LocalSeat, RoomAddress, ToOwner } from '../traffic.ts'
 import { queue } from './backlog.ts'
 import type { RoomDefinition } from './definition.ts'
 import { Departures } from './departures.ts'
@@ -138,6 +138,11 @@ export class RoomHost {
     const receiver = this.rooms.receiver(message.room.name)
     receiver?.receive(message, from)
     return receiver !== undefined || this.#hasParted(message)
+  }
+
+  /** Returns the seat of a member at `edge`. Undefined: its room (`project/type:key`) does not run here, or does not know it. */
+  seat(name: string, memberId: string, edge: string): LocalSeat | undefined {
+    return this.rooms.get(name)?.seat(memberId, edge)
   }
 
   /** Answers an attach to a room that has ended here, if the node still remembers how the seat ended. */

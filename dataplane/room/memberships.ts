@@ -6,6 +6,7 @@ import type { OutcomeLimits } from './limits.ts'
 import { frozenMember, type MembershipRecord, memberFor } from './member.ts'
 import { Rates } from './rates.ts'
 import { Deduplicator, sharesShrink } from './refs.ts'
+import type { RoomTurn } from './room-code.ts'
 
 const NO_MEMBERSHIPS: readonly Membership[] = []
 
@@ -104,7 +105,7 @@ export class Memberships {
 
   /** False after the membership was removed. */
   has(membership: Membership): boolean {
-    return this.#memberships.get(membership.member.id) === membership
+    return membership.present
   }
 
   /** Returns the membership whose client has the seat as of the last delivery: until a departure is delivered, the leaving session. */
@@ -125,6 +126,7 @@ export class Memberships {
    * Adds a membership. If another one has the same member id, the new one takes its place in the order, and the caller removes the other.
    */
   add(membership: Membership): void {
+    membership.present = true
     this.#memberships.set(membership.member.id, membership)
     this.#subscriptions.set(membership.subscriptionId, membership)
     this.#sessions.set(membership.sessionId, membership)
@@ -142,7 +144,8 @@ export class Memberships {
   /** Removes a member. Its edge gets updates until `release`, because the departure itself is not delivered yet. */
   remove(membership: Membership): void {
     const { id } = membership.member
-    if (this.has(membership)) this.#memberships.delete(id)
+    membership.present = false
+    if (this.#memberships.get(id) === membership) this.#memberships.delete(id)
     if (!this.#leaving.has(id)) this.#leaving.set(id, membership)
     if (this.#sessions.get(membership.sessionId) === membership) this.#sessions.delete(membership.sessionId)
     const { sub } = membership.member
@@ -229,8 +232,12 @@ export class Membership {
   /** Number of resumes of the session when `edge` sent its first message for it. */
   resumes = 0
   readonly refs: Deduplicator
+  /** Turn of its last message without a ref. Only `Turns` uses it. */
+  lastTurn: RoomTurn | undefined
   /** True if the next update acks `refs.last`. */
   ackDue = false
+  /** True while it is a member of the room. Only `Memberships` changes it. */
+  present = false
   /** True if the join was delivered. */
   announced: boolean
   /** Since when the session has no socket (monotonic clock). */
@@ -262,6 +269,11 @@ export class Membership {
 
   get attached(): boolean {
     return this.detachedAt === undefined
+  }
+
+  /** True if it is a member of the room whose socket is at `edge`. */
+  isAttachedTo(edge: string): boolean {
+    return this.present && this.attached && this.edge === edge
   }
 
   /** True if `edge` may send for this member: it has the socket, or no edge has. */

@@ -667,3 +667,33 @@ describe('handler context', () => {
     })
   })
 })
+
+describe('the seat of a member at the node of its room', () => {
+  it('takes messages until the member is detached, at another edge or gone, or the room may not act', async () => {
+    const { bench, ann } = await roomWith(counter(), ['ann', 'bob'])
+    const seatOf = (memberId: string, edge = bench.nodeId) =>
+      bench.host.seat(bench.address('counter').name, memberId, edge)!
+    const message = { type: 'inc', data: { by: 1 } }
+    const seat = seatOf('ann')
+    const takes = () => seat.receive(message)
+    expect(takes()).toBe(true)
+    await bench.advance(100)
+    expect(ann.state).toMatchObject({ count: 1 })
+    expect(seatOf('ann', 'node_z').receive(message)).toBe(false)
+    bench.mayAct = false
+    expect(takes()).toBe(false)
+    bench.mayAct = true
+    bench.host.recheck()
+    await bench.advance(100)
+    expect(takes()).toBe(true)
+    bench.detach('counter', ann)
+    expect(takes()).toBe(false)
+    await bench.resume('counter', ann)
+    expect(takes()).toBe(true)
+    bench.leave('counter', 'ann')
+    expect(takes()).toBe(false)
+    await bench.advance(100)
+    expect(bench.host.seat(bench.address('counter').name, 'ann', bench.nodeId)).toBe(undefined)
+    expect(bench.describe('counter')?.state).toMatchObject({ count: 3 })
+  })
+})

@@ -1,6 +1,14 @@
 import { Inbox } from '../inbox.ts'
 import { nowhere } from '../place.ts'
-import { type Arrival, isClose, type RoomAddress, roomIdOf, type ToOwner } from '../traffic.ts'
+import {
+  type Arrival,
+  isClose,
+  type LocalSeat,
+  type MemberMessage,
+  type RoomAddress,
+  roomIdOf,
+  type ToOwner,
+} from '../traffic.ts'
 import { RoomAdmission } from './admission.ts'
 import { Attachments } from './attachments.ts'
 import { Audience } from './audience.ts'
@@ -13,6 +21,7 @@ import type { Notices, RoomNeeds } from './environment.ts'
 import type { Leaving, RoomEnd, RoomObserver, RoomView, Since } from './feature.ts'
 import type { Update } from './journal.ts'
 import { haveLayers } from './layer-rules.ts'
+import type { Membership } from './memberships.ts'
 import { outcomesToLeave } from './outcomes.ts'
 import { RoomRecord } from './record.ts'
 import { Replies } from './replies.ts'
@@ -38,6 +47,23 @@ const SHORTEST_SLEEP_MS = 60_000
 
 /** How long an empty room that may not act now waits for the next check. */
 const RETRY_IDLE_MS = 1000
+
+/** A member of a room whose session is at the same node. */
+class Seat implements LocalSeat {
+  readonly #room: Room
+  readonly #membership: Membership
+  readonly #edge: string
+
+  constructor(room: Room, membership: Membership, edge: string) {
+    this.#room = room
+    this.#membership = membership
+    this.#edge = edge
+  }
+
+  receive(message: MemberMessage): boolean {
+    return this.#room.receiveFrom(this.#membership, this.#edge, message)
+  }
+}
 
 /**
  * One room on this node, from its claim to its end. It acts while the node has its lease and the store answers.
@@ -180,6 +206,25 @@ export class Room {
       this.#after()
       this.#share.use(began, !this.#ended)
     }
+  }
+
+  /** Returns the seat of a member whose socket is at `edge`. Undefined: the room does not know it. */
+  seat(memberId: string, edge: string): LocalSeat | undefined {
+    const membership = this.core.memberships.ofSubscription(memberId)
+    return membership && new Seat(this, membership, edge)
+  }
+
+  /** Handles a message of a member at `edge`. Returns false if the room cannot act, or if the member is not attached there any more. */
+  receiveFrom(membership: Membership, edge: string, message: MemberMessage): boolean {
+    const began = this.#needs.clock.monotonic()
+    if (!this.#canAct(began) || !membership.isAttachedTo(edge)) return false
+    try {
+      this.#turns.message(membership, message)
+    } finally {
+      this.#after()
+      this.#share.use(began, !this.#ended)
+    }
+    return true
   }
 
   /** Runs work that no message brings, as `receive` handles a message. Returns what it returns. */
@@ -390,6 +435,7 @@ export class Room {
     const { changes, inFlight, wants } = this.core
     const { flush } = wants
     wants.flush = undefined
+    if (changes.since !== undefined && flush === 'paced' && this.#flushes.waits) return
     const now = this.#needs.clock.monotonic()
     changes.since ??= now
     // After the flush in flight, or after the thaw, the next one is scheduled anyway.

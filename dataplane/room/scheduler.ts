@@ -290,6 +290,11 @@ export class FlushTimer {
     this.#pace.set(rate)
   }
 
+  /** True if a flush waits. */
+  get waits(): boolean {
+    return this.#timer.waiting
+  }
+
   /** Flushes at the rate, unless a flush waits already. */
   paced(now: number): void {
     if (this.#timer.waiting) return

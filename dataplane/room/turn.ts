@@ -2,7 +2,7 @@ import type { Clock } from '../../shared/clock.ts'
 import type { Json, JsonObject } from '../../shared/json.ts'
 import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
 import { type DepartureReason, MAX } from '../../shared/protocol/messages.ts'
-import type { RefusedRange, SeatEnd, ToOwner } from '../traffic.ts'
+import type { MemberMessage, RefusedRange, SeatEnd, ToOwner } from '../traffic.ts'
 import type { Changes } from './changes.ts'
 import type { Wants } from './core.ts'
 import type { CallType, Hook as Handler, MessageType, TaskType } from './definition.ts'
@@ -99,15 +99,14 @@ export class Turns {
       membership.wasAskedToAttach = true
       this.#replies.send(from, { kind: 'resend' })
     }
-    if (message.kind === 'message') this.#message(membership, message)
+    if (message.kind === 'message') this.message(membership, message)
     else this.#refuseAll(membership, message)
   }
 
   /** Handles a member's message: checks it, applies it at most once per ref, and acks it with the update that contains its effects. */
-  #message(membership: Membership, message: MessageFrom): void {
+  message(membership: Membership, message: MemberMessage): void {
     const { type, ref, settled = 0 } = message
     const { definition } = this.#room
-    const { id: memberId } = membership.member
     if (ref !== undefined) {
       if (!this.#isNew(membership, ref)) return
       membership.refs.known(settled)
@@ -130,14 +129,7 @@ export class Turns {
       this.#refuse(membership, 'too_many_requests', TOO_MANY_REQUESTS, ref)
       return
     }
-    const turn: RoomTurn = {
-      room: this.#room,
-      hook: 'onMessage',
-      subject: memberId,
-      ref: ref ?? 0,
-      type,
-      principal: membership.principal,
-    }
+    const turn = this.#messageTurn(membership, type, ref)
     let outcome: Effects | Refused
     try {
       outcome = this.#needs.code.run(turn, () => this.#handle(membership, message, spec))
@@ -149,8 +141,24 @@ export class Turns {
     else this.#applied(membership, ref, outcome)
   }
 
+  /** Returns the turn of a message. Messages of one type without a ref share an object, because a member sends many of them. */
+  #messageTurn(membership: Membership, type: string, ref: number | undefined): RoomTurn {
+    const { member, principal, lastTurn } = membership
+    if (ref === undefined && lastTurn?.type === type) return lastTurn
+    const turn = {
+      room: this.#room,
+      hook: 'onMessage',
+      subject: member.id,
+      ref: ref ?? 0,
+      type,
+      principal,
+    } as const
+    if (ref === undefined) membership.lastTurn = turn
+    return turn
+  }
+
   /** The part of a message's turn that is room code, with the rate limit between validator and handler. */
-  #handle(membership: Membership, { type, data }: MessageFrom, spec: MessageType): Effects | Refused {
+  #handle(membership: Membership, { type, data }: MemberMessage, spec: MessageType): Effects | Refused {
     const { clock, metrics } = this.#needs
     const valid = validateInput(spec.data, data)
     if (!valid.ok)

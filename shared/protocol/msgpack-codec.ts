@@ -43,6 +43,8 @@ import { isCount, isRef, parsePositional, unsafeInteger } from './schema.ts'
 
 const WRITERS = messageWriters(SERVER_MESSAGES)
 
+const NO_BYTES = new Uint8Array(0)
+
 /** First byte of a short array, without its length. */
 const FIXARRAY = 0x90
 /** Numbers of elements of a `message`: the opcode, room, type and data, and optionally `ref` and `settled`. */
@@ -57,8 +59,12 @@ export class MsgpackCodec implements Codec {
   readonly subprotocol = 'roomful.v1.msgpack'
   readonly binary = true
   readonly #writer = new MsgpackWriter()
-  /** Readers of the elements of a `message` after the opcode. */
-  readonly #reading: Reading = { at: 2, levels: MAX_DEPTH, known: new KnownStrings(), noProto: true }
+  /** Reader of the elements of a `message` or `ping` after the opcode. It is used again, because nearly every input needs one. */
+  readonly #elements = new MsgpackReader(NO_BYTES, {
+    levels: MAX_DEPTH,
+    known: new KnownStrings(),
+    noProto: true,
+  })
 
   encode(message: PlainMessage): Payload {
     WRITERS[message.t](this.#writer.begin(), message)
@@ -77,7 +83,7 @@ export class MsgpackCodec implements Codec {
   }
 
   decode(payload: Payload): ClientMessage {
-    return this.#message(payload) ?? this.#any(payload)
+    return this.#message(payload) ?? this.#ping(payload) ?? this.#any(payload)
   }
 
   /**
@@ -88,7 +94,8 @@ export class MsgpackCodec implements Codec {
     const length = payload[0]! - FIXARRAY
     if (payload[1] !== CLIENT_OPCODES.message || !(length >= LEAST && length <= MOST)) return undefined
     try {
-      const reader = new MsgpackReader(payload, this.#reading)
+      const reader = this.#elements
+      reader.restart(payload, 2)
       const roomId = reader.text()
       const type = reader.text()
       if (!roomId || roomId.length > MAX.room_id || !type || type.length > MAX.type) return undefined
@@ -100,6 +107,20 @@ export class MsgpackCodec implements Codec {
       if (ref === undefined && settled === undefined) return { t: 'message', room_id: roomId, type, data }
       if (!isRef(ref) || !isCount(settled)) return undefined
       return { t: 'message', room_id: roomId, type, data, ref, settled }
+    } catch {
+      return undefined
+    }
+  }
+
+  /** Reads a `ping` directly, because idle clients send nothing else. Undefined: as for `#message`. */
+  #ping(payload: Payload): ClientMessage | undefined {
+    if (payload[0] !== FIXARRAY + 2 || payload[1] !== CLIENT_OPCODES.ping) return undefined
+    try {
+      const reader = this.#elements
+      reader.restart(payload, 2)
+      const at = reader.value()
+      reader.end()
+      return typeof at === 'number' ? { t: 'ping', at } : undefined
     } catch {
       return undefined
     }

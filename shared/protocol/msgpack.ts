@@ -289,7 +289,7 @@ const FLOAT = new DataView(new ArrayBuffer(8))
  * trailing or too deep data. It never allocates more than the available bytes can fill.
  */
 export class MsgpackReader {
-  readonly #bytes: Uint8Array
+  #bytes: Uint8Array
   readonly #keys: readonly string[] | undefined
   readonly #levels: number
   readonly #bin: 'view' | 'copy' | undefined
@@ -306,6 +306,13 @@ export class MsgpackReader {
     this.#known = reading.known
     this.#noProto = reading.noProto ?? false
     this.#at = reading.at ?? 0
+  }
+
+  /** Reads `bytes` from `at` on. */
+  restart(bytes: Uint8Array, at: number): void {
+    this.#bytes = bytes
+    this.#at = at
+    this.#level = 0
   }
 
   /** Returns a reader of the remaining bytes that knows the strings of integer keys. */

@@ -161,9 +161,9 @@ export class Suspects {
 
   /** True if the turn must not start again, or if its handler did not return three times within the last minute in its room. */
   #rests(turn: Turn): boolean {
+    if (this.#turns.size === 0) return false
     const { hook, subject, ref, room } = turn
     const turns = this.#turnsIn(room.name)
-    if (turns.length === 0) return false
     // Ticks, saves and messages without a ref look like later ones.
     const isOne = hook === 'onDispose' || (subject !== '' && (hook !== 'onMessage' || ref !== 0))
     if (isOne && this.hung(turn)) return true
@@ -236,7 +236,7 @@ export class Suspects {
    */
   verdict(sender: Sender, roomType: string, messageType?: string): 'pass' | 'refuse' | 'wait' {
     const { projectId, principal, since } = sender
-    if (!this.#projects.has(projectId)) return 'pass'
+    if (this.#projects.size === 0 || !this.#projects.has(projectId)) return 'pass'
     const now = this.#deps.clock.now()
     const isYoung = now - since < YOUNG_MS
     const type = codeType(roomType, this.#deps.hashes)

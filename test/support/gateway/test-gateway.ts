@@ -158,7 +158,7 @@ const keyName = (projectId: string, keyId: string | undefined): string => `${pro
 const gatewayCluster = (parts: Partial<GatewayCluster> = {}): GatewayCluster & { cordoned: boolean } => ({
   cordoned: false,
   nodes: { isGone: () => false, isDead: async () => false, storeIsBehind: async () => false },
-  router: { send: () => {}, forget: () => {} },
+  router: { send: () => {}, seat: () => undefined, forget: () => {} },
   notifyTaken: () => {},
   reroutes: () => false,
   nearerNode: () => undefined,
@@ -250,7 +250,10 @@ export class TestGateway {
       owner: new TestOwner(codecs),
     }
     const records = parts.records ?? memoryStore({ clock }).records
-    const cluster = gatewayCluster({ router: { send: owner.send, forget: () => {} }, ...clusterParts })
+    const cluster = gatewayCluster({
+      router: { send: owner.send, seat: () => undefined, forget: () => {} },
+      ...clusterParts,
+    })
     const context = { ...gatewayContext({ clock, cluster }), ...parts }
     const finding = new Finding({
       ...context,

@@ -1,0 +1,111 @@
+import { Registry } from 'prom-client'
+import { afterEach, describe, expect, it } from 'vitest'
+import { registerMetrics } from '../../shared/metrics.ts'
+import { TestGateway } from '../../test/support/gateway/test-gateway.ts'
+import type { Frame } from '../frame.ts'
+import { Lane, type LaneMember } from './lane.ts'
+import { GATEWAY_METRICS } from './metrics.ts'
+import { Flusher, Outbox } from './outbox.ts'
+
+describe('Lane', () => {
+  const frame = (byte: number): Frame => Uint8Array.of(byte)
+
+  /** A lane with members, and the frames that each has been sent. */
+  function laneOf(names: readonly string[]) {
+    const metrics = registerMetrics(new Registry(), GATEWAY_METRICS)
+    const atEnd: (() => void)[] = []
+    const flusher = new Flusher((callback) => void atEnd.push(callback), metrics)
+    const apart = new Set<LaneMember>()
+    const lane = new Lane(apart)
+    const members = names.map((name) => {
+      const frames: number[] = []
+      const write = (bytes: Frame): boolean => frames.push(...bytes) > 0
+      const sink = { write, writev: () => true, onceDrained: () => {}, writableLength: 0 }
+      const bounds = { outboxHighWaterBytes: 1000, outboxLimitBytes: 2000 }
+      const outbox = new Outbox(sink, flusher, bounds, { overflowed: () => {}, hasRoom: () => {} })
+      outbox.open(frame(0))
+      const member = {
+        name,
+        lane: undefined,
+        place: 0,
+        has: -1,
+        leftLane: (seq: number) => void Object.assign(member, { has: seq }),
+      }
+      apart.add(member)
+      return { member, outbox, frames, connection: { outbox, inLane: undefined } }
+    })
+    const endTurn = (): void => {
+      for (const callback of atEnd.splice(0)) callback()
+    }
+    endTurn()
+    return { lane, apart, members, endTurn, sent: () => members.map(({ frames }) => frames.slice(1)) }
+  }
+
+  it('writes an update to its members, except those with queued frames, which leave as of the update before', () => {
+    const { lane, apart, members, sent } = laneOf(['ada', 'bob', 'cyd'])
+    for (const { member, connection } of members) lane.add(member, connection, 7)
+    const [ada, bob] = members
+    bob!.outbox.push(frame(9))
+    lane.flush(frame(1), true)
+    expect(sent()).toEqual([[1], [], [1]])
+    expect([...apart]).toEqual([bob!.member])
+    expect(bob!.member.has).toBe(7)
+    lane.remove(ada!.member)
+    expect(ada!.member.has).toBe(8)
+    lane.flush(frame(2), true)
+    expect(sent()).toEqual([[1], [], [1, 2]])
+  })
+
+  it('queues an update that other frames follow, so that all leave in one write', () => {
+    const { lane, members, endTurn, sent } = laneOf(['ada', 'bob'])
+    for (const { member, connection } of members) lane.add(member, connection, 1)
+    lane.flush(frame(1), false)
+    members[0]!.outbox.push(frame(2))
+    expect(sent()).toEqual([[], []])
+    endTurn()
+    expect(sent()).toEqual([[1, 2], [1]])
+  })
+
+  it('takes no member that has another update than its members', () => {
+    const { lane, apart, members } = laneOf(['ada', 'bob'])
+    const [ada, bob] = members
+    lane.add(ada!.member, ada!.connection, 3)
+    lane.add(bob!.member, bob!.connection, 4)
+    expect([...apart]).toEqual([bob!.member])
+    lane.clear()
+    lane.add(bob!.member, bob!.connection, 4)
+    expect([...apart]).toEqual([ada!.member])
+  })
+})
+
+describe('a client in two rooms', () => {
+  let test: TestGateway
+  afterEach(() => test.close())
+
+  it('gets each update of both once, beside members who leave, join, and are in one of them', async () => {
+    test = await TestGateway.start()
+    const ada = await test.join('one')
+    ada.client.send({ t: 'join', request_id: 2, room_type: 'arena', options: { key: 'two' } })
+    await ada.client.next('state.snapshot', ({ room_id }) => room_id === 'arena:two')
+    const bob = await test.join('one')
+    const [one, two] = [test.owner.room('one'), test.owner.room('two')]
+    const start = { one: one.seq, two: two.seq }
+    for (let count = 1; count <= 3; count++) one.flush({ state: { count } })
+    two.flush({ state: { count: 1 } })
+    one.flush({ personal: [{ member_id: bob.joined.member_id, events: [], ack: 1 }], state: { count: 4 } })
+    two.flush({ state: { count: 2 } })
+    const cyd = await test.join('one')
+    one.flush({ state: { count: 5 } })
+    await Promise.all([ada, bob, cyd].map(({ client }) => client.roundTrip()))
+    const seqs = ({ client }: typeof ada, room: string) =>
+      client.received.flatMap((message) =>
+        message.t === 'state.patch' && message.room_id === room ? [message.seq] : [],
+      )
+    const from = (first: number, last: number) =>
+      Array.from({ length: last - first }, (_, i) => first + 1 + i)
+    expect(seqs(ada, one.roomId).slice(-(one.seq - start.one))).toEqual(from(start.one, one.seq))
+    expect(seqs(ada, two.roomId)).toEqual(from(start.two, two.seq))
+    expect(seqs(bob, one.roomId)).toEqual(from(start.one, one.seq))
+    expect(seqs(cyd, one.roomId)).toEqual([one.seq])
+  })
+})
