@@ -9,8 +9,8 @@ import { callControl } from '../test/support/calls.ts'
 import { startService, type TestService } from '../test/support/cluster.ts'
 import { defineRoom } from './index.ts'
 
-/** Limits in bytes. This measurement gave 2,100 and 1,430 when they were set. */
-const MOST = { input: 3000, update: 2000 }
+/** Limits in bytes. This measurement gave 1,810 and 1,110 when they were set. */
+const MOST = { input: 2200, update: 1400 }
 
 const CLIENTS = 25
 /** Inputs, and updates, of each client in a round. */

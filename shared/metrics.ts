@@ -286,11 +286,25 @@ function seriesBy<S extends object>(
     at.set(values[names.at(-1)!]!, one)
     return one
   }
-  return (values) => {
+  const findOrAdd = (values: LabelValues): S => {
     const found = find(values)
     if (found !== undefined) return found
     const bounded = Object.fromEntries(names.map((name) => [name, bound(name, values[name]!)]))
     return find(bounded) ?? add(bounded)
+  }
+  let last: LabelValues | undefined
+  let lastSeries: S | undefined
+  // Mostly the series of the call before.
+  const isLast = (values: LabelValues): boolean => {
+    if (last === undefined) return false
+    for (const name of names) if (values[name] !== last[name]) return false
+    return true
+  }
+  return (values) => {
+    if (isLast(values)) return lastSeries!
+    lastSeries = findOrAdd(values)
+    last = values
+    return lastSeries
   }
 }
 

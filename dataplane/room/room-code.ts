@@ -111,10 +111,10 @@ export class RoomCode {
   }
 
   /**
-   * Runs code of a room. Throws what the code throws, or a TurnCut: a suspect took too long, and `cut` of its room is set, or the code was
+   * Runs code of a room with these arguments. Throws what the code throws, or a TurnCut: a suspect took too long, and `cut` of its room is set, or the code was
    * not started.
    */
-  run<T>(turn: RoomTurn, code: () => T): T {
+  run<T, Given extends unknown[]>(turn: RoomTurn, code: (...given: Given) => T, ...given: Given): T {
     const { observer, suspects } = this.#deps
     const limitMs = suspects.limitOf(turn)
     if (turn.room.cut) throw new TurnCut(`${turn.hook} was not started: another turn of the room was cut off`)
@@ -122,8 +122,8 @@ export class RoomCode {
     this.#last = turn
     observer.begin(turn, limitMs !== undefined)
     try {
-      if (limitMs === undefined) return TURNS.run(turn, plainly<T>, code)
-      return TURNS.run(turn, () => this.#guard(turn, code, limitMs))
+      if (limitMs === undefined) return TURNS.run(turn, plainly<T, Given>, code, ...given)
+      return TURNS.run(turn, () => this.#guard(turn, () => plainly(code, ...given), limitMs))
     } catch (error) {
       if (error instanceof TurnCut && limitMs !== undefined) this.#cut(turn, limitMs)
       throw this.#explained(error)
@@ -222,7 +222,7 @@ export class RoomCode {
 
   #guard<T>(turn: RoomTurn, code: () => T, limitMs: number): T {
     try {
-      return this.#boundary.run(() => plainly(code), limitMs)
+      return this.#boundary.run(code, limitMs)
     } catch (error) {
       if (error instanceof Overrun)
         throw new TurnCut(`${turn.hook} did not return within ${limitMs} ms and was cut off`, {
@@ -247,9 +247,9 @@ export class RoomCode {
 }
 
 /** Runs code whose errors become plain before the turn ends. */
-function plainly<T>(code: () => T): T {
+function plainly<T, Given extends unknown[]>(code: (...given: Given) => T, ...given: Given): T {
   try {
-    return code()
+    return code(...given)
   } catch (thrown) {
     throw plainThrown(thrown)
   }

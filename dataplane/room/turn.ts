@@ -132,7 +132,7 @@ export class Turns {
     const turn = this.#messageTurn(membership, type, ref)
     let outcome: Effects | Refused
     try {
-      outcome = this.#needs.code.run(turn, () => this.#handle(membership, message, spec))
+      outcome = this.#needs.code.run(turn, this.#handle, membership, message, spec)
     } catch (error) {
       this.#threw(spec.handle ? handleName(type) : 'onMessage', error, membership, ref)
       return
@@ -158,7 +158,11 @@ export class Turns {
   }
 
   /** The part of a message's turn that is room code, with the rate limit between validator and handler. */
-  #handle(membership: Membership, { type, data }: MemberMessage, spec: MessageType): Effects | Refused {
+  readonly #handle = (
+    membership: Membership,
+    { type, data }: MemberMessage,
+    spec: MessageType,
+  ): Effects | Refused => {
     const { clock, metrics } = this.#needs
     const valid = validateInput(spec.data, data)
     if (!valid.ok)

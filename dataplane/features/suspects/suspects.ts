@@ -235,8 +235,9 @@ export class Suspects {
    * because too many of them did not end, or lets it wait.
    */
   verdict(sender: Sender, roomType: string, messageType?: string): 'pass' | 'refuse' | 'wait' {
+    if (this.#projects.size === 0) return 'pass'
     const { projectId, principal, since } = sender
-    if (this.#projects.size === 0 || !this.#projects.has(projectId)) return 'pass'
+    if (!this.#projects.has(projectId)) return 'pass'
     const now = this.#deps.clock.now()
     const isYoung = now - since < YOUNG_MS
     const type = codeType(roomType, this.#deps.hashes)
