@@ -654,7 +654,7 @@ export const KeyStatusAnswer = shown(
     revoked_at: v.nullable(v.string()),
     scopes: v.array(v.string()),
     public_key: described(v.nullable(v.string()), 'PASERK k4.public. null: the key does not exist.'),
-    project_disabled: described(v.boolean(), 'true: the project takes no players.'),
+    project_disabled: described(v.boolean(), 'true: the project accepts no players.'),
   }),
   {
     project_id: PROJECT_ID,

@@ -53,8 +53,8 @@ export async function startDataplane({
   const developed = development ? await developRooms(folder, log) : undefined
   const rooms = developed?.rooms ?? (await loadRooms(folder, log))
   log.info(
-    { folder, rooms_hash: roomsHash(rooms) },
-    `room types: ${rooms.map(({ type }) => type).join(', ')}`,
+    { folder, rooms_hash: roomsHash(rooms), room_types: rooms.map(({ type }) => type) },
+    'room types loaded',
   )
   const codeHashes = Object.fromEntries(rooms.map(({ type, codeHash }) => [type, codeHash]))
   const settings = {

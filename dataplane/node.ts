@@ -431,7 +431,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
         ...(await admin.ready()),
         ...(dataWatch.lost ? [{ code: 'store_data_lost', detail: 'the store has lost its data' }] : []),
         ...(load.overloaded
-          ? [{ code: 'overloaded', detail: 'the node takes no new sessions and rooms: it is overloaded' }]
+          ? [{ code: 'overloaded', detail: 'the node accepts no new sessions and rooms: it is overloaded' }]
           : []),
         ...(frozen.length > 0
           ? [

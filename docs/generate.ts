@@ -26,6 +26,7 @@ import { code, PROTOCOL_PARTS, table } from './protocol-tables.ts'
 import { measuredTable, playersTable, scalingChart } from './scaling.ts'
 import { scenariosJson } from './scenarios/index.ts'
 import { WALKS } from './walks.ts'
+import { wordProblems } from './words.ts'
 
 /**
  * `npm run docs`: writes the parts of pages that come from declarations in the code, between `<!-- npm run docs: NAME -->` and `<!-- /NAME
@@ -247,3 +248,6 @@ for (const page of NAMED_IN)
     if (![name, base].some((one) => onNodes(one) || onControl(one) || onWorkers(one)))
       throw new Error(`${page} names the metric ${name}, and there is none`)
   }
+
+const words = wordProblems()
+if (words.length > 0) throw new Error(`texts need other words (docs/words.ts):\n${words.join('\n')}`)

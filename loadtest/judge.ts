@@ -230,7 +230,7 @@ export function judgementsOf(result: RunResult): Judgement[] {
   }
   const failed = totals.errors === 0 ? undefined : plural(totals.errors, 'failure')
   return [
-    run('ran to its end', failure === undefined ? undefined : `It could not go on: ${failure}`),
+    run('ran to its end', failure === undefined ? undefined : `It could not continue: ${failure}`),
     ...checks.map(({ name, meaning, violations, note, examples }): Judgement => {
       const state = violations === undefined ? 'open' : violations > 0 ? 'broken' : 'kept'
       const found = { open: 'not checked', kept: 'none', broken: plural(violations ?? 0, 'violation') }[state]
@@ -300,7 +300,7 @@ function held({ checks, verdicts, totals }: RunResult): string {
   const parts = [
     checked === 0 ? '' : `${plural(checked, 'promise')} kept`,
     verdicts.length === 0 ? '' : `${plural(verdicts.length, 'limit')} held`,
-    totals.errors === 0 ? 'no failures' : `${plural(totals.errors, 'failure')}, as many as allowed`,
+    totals.errors === 0 ? 'no failures' : `${plural(totals.errors, 'failure')}, within the limit`,
   ].filter(Boolean)
   const sentence = parts.join(', ')
   return `${sentence[0]?.toUpperCase()}${sentence.slice(1)}.`

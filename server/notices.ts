@@ -81,7 +81,7 @@ async function importKey(text: string): Promise<CryptoKey> {
   const key = bytesOf(base64)
   if (key === undefined || key.length < MIN_KEY_BYTES || key.length > MAX_KEY_BYTES)
     throw new InvalidNotice(
-      'the notify key is not whsec_ and 24 to 64 bytes in base64: use the one that roomful admin notify-key prints',
+      'the notify key is not whsec_ and 24 to 64 bytes in base64: use the output of roomful admin notify-key',
     )
   return crypto.subtle.importKey('raw', key, { name: 'HMAC', hash: 'SHA-256' }, false, ['verify'])
 }

@@ -85,7 +85,7 @@ export const LIMITS = {
     value: 256,
     unit: 'keys',
     topic: 'sessions',
-    of: 'unknown API keys that a node asks control about, with those that wait',
+    of: 'unknown API keys that a node asks control about, with waiting ones',
     effect: '1013; known keys do not wait',
     metric: 'service_key_checks_total{result="busy"}',
     why: 'Tokens with made-up key ids must not fill the memory.',

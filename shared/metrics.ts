@@ -345,7 +345,7 @@ export function processMetrics(registry: Registry, log: Logger): Metrics<typeof 
   const metrics = registerMetrics(registry, PROCESS_METRICS)
   new PromCounter({
     name: `${PREFIX}log_lines_dropped_total`,
-    help: 'Log lines that were lost because stdout took no more: a full disk, a reader that has gone away, or one that does not read.',
+    help: 'Log lines that were lost because stdout accepted no more: a full disk, or a reader that has gone away or does not read.',
     registers: [registry],
     collect() {
       this.reset()

@@ -7,7 +7,7 @@ export const CONTROL_PROBLEMS = {
   invalid_request: { status: 400, title: 'The request is not valid' },
   unauthenticated: { status: 401, title: 'No valid credential was given' },
   forbidden: { status: 403, title: 'The credential does not allow this' },
-  cross_origin: { status: 403, title: 'An open API takes no requests of other origins' },
+  cross_origin: { status: 403, title: 'An open API accepts no requests of other origins' },
   missing_scope: { status: 403, title: 'The key lacks the scope this needs' },
   key_revoked: { status: 403, title: 'The key was revoked' },
   project_disabled: { status: 403, title: 'The project is disabled' },
@@ -16,13 +16,13 @@ export const CONTROL_PROBLEMS = {
   key_not_found: { status: 404, title: 'There is no such key in this project' },
   room_not_found: { status: 404, title: 'There is no such room' },
   session_not_found: { status: 404, title: 'There is no such session' },
-  method_not_allowed: { status: 405, title: 'The path does not take this method' },
+  method_not_allowed: { status: 405, title: 'The path does not accept this method' },
   conflict: { status: 409, title: 'The request conflicts with what is there' },
   payload_too_large: { status: 413, title: 'The body is larger than 64 KiB' },
   unsupported_media_type: { status: 415, title: 'The body is not plain application/json' },
   room_full: { status: 409, title: 'The room has too few free seats' },
-  project_full: { status: 409, title: 'The project has as many rooms as it may have' },
-  too_many_rooms: { status: 409, title: 'The key has created as many rooms as it may' },
+  project_full: { status: 409, title: 'The project has its maximum number of rooms' },
+  too_many_rooms: { status: 409, title: 'The key has created its maximum number of lasting rooms' },
   room_logic_refused: { status: 409, title: 'The logic of the room refused' },
   rate_limited: { status: 429, title: 'Too many requests' },
   room_logic_failed: { status: 500, title: 'The logic of the room failed' },
@@ -43,10 +43,10 @@ export const PROBLEMS = {
   ...CONTROL_PROBLEMS,
   origin_not_allowed: { status: 403, title: 'Pages of this origin may not connect' },
   request_timeout: { status: 408, title: 'The request took too long to arrive' },
-  upgrade_required: { status: 426, title: 'This port takes websockets only' },
+  upgrade_required: { status: 426, title: 'This port accepts websockets only' },
   headers_too_large: { status: 431, title: 'The headers of the request are too large' },
   worker_unavailable: { status: 502, title: 'A worker did not answer' },
-  cordoned: { status: 503, title: 'The node takes no new rooms and sessions' },
+  cordoned: { status: 503, title: 'The node accepts no new rooms and sessions' },
   lease_lost: { status: 503, title: 'The lease of the node has expired' },
   no_worker: { status: 503, title: 'No worker serves' },
 } as const satisfies Record<string, { status: number; title: string }>
@@ -162,7 +162,7 @@ export function strayProblem(
   const methods = new Set(fitting.map(({ method }) => method))
   if (methods.has('GET')) methods.add('HEAD')
   const allow = [...methods].sort().join(', ')
-  return new Problem('method_not_allowed', `This path takes ${allow}.`, { headers: { allow } })
+  return new Problem('method_not_allowed', `This path accepts ${allow}.`, { headers: { allow } })
 }
 
 /** Returns true if a path matches the pattern of a route, such as `/projects/:id`. */

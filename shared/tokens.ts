@@ -123,7 +123,7 @@ export function dataFault(data: unknown): string | undefined {
   })
   if (isRounded) return 'has an integer beyond 2^53 - 1, which would be rounded; send it as a string'
   const bytes = Buffer.byteLength(json)
-  return bytes > MAX_DATA_BYTES ? `has ${bytes} bytes of JSON; ${MAX_DATA_BYTES} is the most` : undefined
+  return bytes > MAX_DATA_BYTES ? `has ${bytes} bytes of JSON; limit: ${MAX_DATA_BYTES}` : undefined
 }
 
 const Claims = v.object({

@@ -269,7 +269,7 @@ const tooLong = (length: number): Problem =>
   invalid([
     {
       path: 'rooms',
-      message: `makes the token ${length} characters long; ${MAX_TOKEN_LENGTH} is the most. Name fewer rooms`,
+      message: `makes a token of ${length} characters; limit: ${MAX_TOKEN_LENGTH}. Name fewer rooms`,
     },
   ])
 

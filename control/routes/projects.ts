@@ -146,7 +146,7 @@ export function projectRoutes(
       },
       async ({ params }) => {
         const project = await projects.setDisabled(params.id!, action === 'disable')
-        log.info({ project_id: project.id }, `project ${action}d`)
+        log.info({ project_id: project.id }, action === 'disable' ? 'project disabled' : 'project enabled')
         return projectView(project)
       },
     )

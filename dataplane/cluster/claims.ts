@@ -207,11 +207,11 @@ export class Claims {
     const quota = quotaOf(creator, this.#environment.quota)
     switch (await store.rooms.reserve(room, creator, quota, recordTtlMs)) {
       case 'project_full':
-        return nowhere('project_full', `the project has ${quota.maxRooms} rooms, and may have no more`)
+        return nowhere('project_full', `limit reached: ${quota.maxRooms} rooms per project`)
       case 'principal_full':
         return nowhere(
           'too_many_rooms',
-          `the player has made ${quota.maxLasting} rooms that sleep or have timers, and may make no more until one of them ends`,
+          `limit reached: ${quota.maxLasting} rooms that sleep or have timers per player. Wait until one of them ends`,
         )
       case 'too_fast':
         return nowhere(

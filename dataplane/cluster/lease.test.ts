@@ -157,7 +157,7 @@ describe('a lease', () => {
       level: 40,
       failure: 'store_unreachable',
       reason: expect.any(String),
-      msg: 'the lease could not be renewed: the rooms of this node stand still',
+      msg: 'the lease could not be renewed: the rooms of this node are frozen',
     }
     expect(warnings).toEqual([{ ...line, suppressed: 0 }])
     await advance(3000)

@@ -167,7 +167,7 @@ export class NodeLease {
     const failure = error instanceof StoreUnavailable && error.failure
     this.#environment.log.warn(
       { ...(failure && { failure }), reason: (error as Error).message, suppressed },
-      'the lease could not be renewed: the rooms of this node stand still',
+      'the lease could not be renewed: the rooms of this node are frozen',
     )
   }
 

@@ -75,7 +75,7 @@ export class Authenticator {
       const expect = (): TokenExpectation => this.#expect(projectId, !jwt)
       requireClaims(claims, expect())
       if (!jwt && claims.key_id === undefined && this.#context.options.requireKeyId)
-        return reject('unauthenticated', 'this service takes only tokens issued under a key (key_id)')
+        return reject('unauthenticated', 'this service accepts only tokens issued under a key (key_id)')
       const { budgets } = this.#context
       const payer = hello && clientsOf(claims, hello.from)
       if (payer !== undefined && budgets.refusesHello(claims, payer)) return this.#tooMany()

@@ -154,7 +154,7 @@ export class ClientProtocol implements ConnectionListener {
       return false
     }
     if (this.#pending?.controlFrame()) return true
-    this.refuse('rate_limited', 'pings and pongs before welcome come faster than 1 a second')
+    this.refuse('rate_limited', 'pings and pongs before welcome come faster than 1/s')
     return false
   }
 

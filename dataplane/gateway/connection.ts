@@ -385,7 +385,7 @@ export class Connection implements FrameListener, OutboxListener, PolledSocket {
     if (binary !== this.codec.binary) {
       const is = binary ? 'binary' : 'text'
       const should = this.codec.binary ? 'binary' : 'text'
-      this.close('protocol_error', `${this.codec.subprotocol} takes ${should} frames, this one is ${is}`)
+      this.close('protocol_error', `${this.codec.subprotocol} needs ${should} frames, this one is ${is}`)
       return true
     }
     const isTaken = this.#take(data)

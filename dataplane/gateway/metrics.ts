@@ -35,10 +35,10 @@ export const GATEWAY_METRICS = {
     'service_handshakes_waiting',
     'Upgrades and hellos that wait for a turn of the event loop.',
   ),
-  sessions: gauge('service_sessions', 'Sessions, including those that can still be resumed.'),
+  sessions: gauge('service_sessions', 'Sessions, with disconnected ones that can still be resumed.'),
   projectSessions: gauge(
     'service_project_sessions',
-    'Sessions of each project, including those that can still be resumed: for the 50 projects with the most, and for all others together (other).',
+    'Sessions of each project, with disconnected ones that can still be resumed: for the 50 projects with the most, and for all others together (other).',
     { project_id: OPEN },
   ),
   projectSessionsRefused: counter(

@@ -483,7 +483,7 @@ describe('readiness', () => {
       })
       expect(await ready()).toEqual([
         { code: 'draining', detail: 'the node is draining' },
-        { code: 'cordoned', detail: 'the node is cordoned: it takes no new rooms and sessions' },
+        { code: 'cordoned', detail: 'the node is cordoned: it accepts no new rooms and sessions' },
         { code, detail },
         { code: 'lease_lost', detail: 'the lease of the node has run out' },
         { code: 'clock_wrong', detail: 'the clock of this process is 31 s ahead' },

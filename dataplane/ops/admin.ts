@@ -139,7 +139,7 @@ export function createAdminApp(options: AdminOptions): Hono<AdminEnv> {
   for (const action of ['cordon', 'uncordon'] as const)
     app.post(`/admin/${action}`, guard, async (c) => {
       const cordoned = action === 'cordon'
-      log.warn({ request_id: c.get('requestId') }, `asked to ${action}`)
+      log.warn({ request_id: c.get('requestId') }, cordoned ? 'asked to cordon' : 'asked to uncordon')
       await options.setCordoned(cordoned)
       return c.json({ cordoned })
     })
@@ -287,7 +287,7 @@ const TIMEOUT_MS = 1000
 const DRAINING: Reason = { code: 'draining', detail: 'the node is draining' }
 const CORDONED: Reason = {
   code: 'cordoned',
-  detail: 'the node is cordoned: it takes no new rooms and sessions',
+  detail: 'the node is cordoned: it accepts no new rooms and sessions',
 }
 const LEASE_LOST: Reason = { code: 'lease_lost', detail: 'the lease of the node has run out' }
 /** Of another node, from the view of a node that does not reach the store. */

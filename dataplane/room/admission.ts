@@ -230,7 +230,7 @@ export class RoomAdmission {
     if (!mayHave(this.#needs, type, 'seats', seats + 1))
       return {
         code: 'too_many_rooms',
-        message: `the player has ${seats} seats in ${roomId}, which is the limit: leave one first, and give each player a sub of its own`,
+        message: `the player has ${seats} seats in ${roomId}, which is the limit: leave one first, and give each player another sub`,
       }
     if (!full) return undefined
     const what = watch
@@ -455,7 +455,7 @@ export function unfitness(
   if (bytes > most)
     return {
       code: 'invalid_options',
-      message: `the options have ${bytes} bytes of JSON; in a room with spectators they may have ${most}`,
+      message: `the options have ${bytes} bytes of JSON; limit in a room with spectators: ${most}`,
     }
   if (haveLayers(definition.layers) && !layers)
     return {

@@ -166,7 +166,7 @@ export function refit(core: RoomCore, definition: RoomDefinition, needs: Migrati
   const { roomId, state } = core
   const { layers, version } = core.definition
   if (!areSameRules(layers, definition.layers))
-    return `the layers of ${roomId} are others now, and members know those that it has`
+    return `the layers of ${roomId} have changed, and members know the old ones`
   if (showsSpectatorsOf(core.definition) !== showsSpectatorsOf(definition))
     return `spectators.visible of ${roomId} is another now, and members know whom they see`
   try {

@@ -93,7 +93,7 @@ const FIELDS: Shape = {
   'timers?': BY_NAME,
   'notices?': BY_NAME,
   'state?': A_SCHEMA,
-  'sync?': [(value) => rateFrom(value, 0), `{ rate } with 0 (at once) to ${MAX_RATE} flushes per second`],
+  'sync?': [(value) => rateFrom(value, 0), `{ rate } with 0 (immediately) to ${MAX_RATE} flushes per second`],
   'tick?': [
     (value) => rateFrom(value, Number.MIN_VALUE),
     `{ rate } with more than 0 and at most ${MAX_RATE} calls per second`,

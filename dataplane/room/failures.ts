@@ -77,7 +77,7 @@ export function validate(schema: StandardSchemaV1, value: unknown): Validated {
     const result = schema['~standard'].validate(value)
     if (result instanceof Promise) {
       result.catch(() => {})
-      return { ok: false, message: 'the validator is asynchronous; rooms need one that answers at once' }
+      return { ok: false, message: 'the validator is asynchronous; rooms need a synchronous one' }
     }
     return result.issues
       ? { ok: false, message: issuesText(result.issues) }

@@ -261,7 +261,7 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair, Pair, Pair>
     const { turn: mostEvents, bytes: most, turnBytes: mostTogether } = this.#needs.limits.events
     if (asked.events.length >= mostEvents)
       throw this.#tooManyEvents(
-        `ctx.emit: the turn has ${mostEvents} events, the most there may be (maxTurnEvents): put more into one event, or into the state`,
+        `ctx.emit: limit reached: ${mostEvents} events per turn (maxTurnEvents): put more into one event, or into the state`,
       )
     let bytes = 0
     // Counts while it copies, so that it stops at the bound.
@@ -269,11 +269,11 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair, Pair, Pair>
       bytes += bytesOf(part)
       if (bytes > most)
         throw this.#tooManyEvents(
-          `ctx.emit: the event ${JSON.stringify(name)} has more than ${most} bytes, the most there may be (maxEventBytes): send less, or put it into the state`,
+          `ctx.emit: limit exceeded by the event ${JSON.stringify(name)}: ${most} bytes per event (maxEventBytes): send less, or put it into the state`,
         )
       if (asked.eventBytes + bytes > mostTogether)
         throw this.#tooManyEvents(
-          `ctx.emit: with the event ${JSON.stringify(name)}, the turn has more than ${mostTogether} bytes of events, the most there may be (maxTurnEventBytes): send less, or put it into the state`,
+          `ctx.emit: limit exceeded by the event ${JSON.stringify(name)}: ${mostTogether} bytes of events per turn (maxTurnEventBytes): send less, or put it into the state`,
         )
     }
     weigh(name)
@@ -316,12 +316,12 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair, Pair, Pair>
       throw new RoomLogicError(
         sub === null
           ? `ctx.kick with ban got the member ${memberId}, whose token has no sub: only players with a sub can be banned`
-          : `ctx.kick with ban got the id ${JSON.stringify(memberId)}, which no member has: give it a member that is here, or the object of one that has left`,
+          : `ctx.kick with ban got the id ${JSON.stringify(memberId)}, which no member has: give it a member that is here, or the object of a member that has left`,
       )
     const { bans } = this.#room.tables
     if (!bans.has(sub) && !this.#mayHave('bans', bans.size + 1))
       throw new RoomLogicError(
-        `ctx.kick with ban: the room has ${bans.size} bans, the most there may be; end one by ctx.unban(sub)`,
+        `ctx.kick with ban: limit reached: ${bans.size} bans per room: end one by ctx.unban(sub)`,
       )
     bans.set({ id: sub, reason })
     this.#room.tables.reservations.delete(sub)
@@ -397,7 +397,7 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair, Pair, Pair>
     const { roles } = this.#ask()
     if (!this.#mayHave('roles', roles.length + 1))
       throw new RoomLogicError(
-        `ctx.seat and ctx.unseat: the turn has changed the roles of ${roles.length} members, the most there may be: change others in a later turn`,
+        `ctx.seat and ctx.unseat: limit reached: ${roles.length} changes of roles per turn: change others in a later turn`,
       )
     const before = membership.member
     this.#room.memberships.change(membership, { spectator: !before.spectator })
@@ -426,7 +426,7 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair, Pair, Pair>
       const asked = (asks.showing.get(memberId) ?? 0) + 1
       if (!this.#mayHave('layers', this.#room.grants.count(memberId) + asked))
         throw new RoomLogicError(
-          'ctx.show: the member was shown 1,024 layers, the most there may be; hide one, or put more into a layer',
+          'ctx.show: limit reached: 1024 layers per member: hide one, or put more into a layer',
         )
       asks.showing.set(memberId, asked)
     }
@@ -439,7 +439,7 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair, Pair, Pair>
     asked.effects++
     if (!this.#mayHave('effects', asked.effects))
       throw new RoomLogicError(
-        `ctx.${call}: the turn has ${this.#needs.limits.effects} kicks and changes of shown layers, the most there may be: ask for the others in a later turn`,
+        `ctx.${call}: limit reached: ${this.#needs.limits.effects} kicks and changes of layers per turn: do the others in a later turn`,
       )
     return asked
   }
@@ -468,7 +468,7 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair, Pair, Pair>
     const rows = this.#room.tables.tasks
     if (!this.#mayHave('tasks', rows.size + 1))
       throw new RoomLogicError(
-        'ctx.task: the room has as many tasks in flight as it may have: wait for an outcome',
+        `ctx.task: limit reached: ${rows.size} unfinished tasks per room: wait for an outcome`,
       )
     if (work && tasks[name]!.run)
       throw new RoomLogicError(
@@ -490,7 +490,7 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair, Pair, Pair>
     const { timers } = this.#room.tables
     if (!(asked.id !== undefined && timers.has(asked.id)) && !this.#mayHave('timers', timers.size + 1))
       throw new RoomLogicError(
-        `ctx.after: the room has ${timers.size} timers, as many as it may have: cancel one, or give the id of the one to replace`,
+        `ctx.after: limit reached: ${timers.size} timers per room: cancel one, or give the id of a timer to replace`,
       )
     const known = asked.id ?? this.#room.tables.newId('tmr')
     timers.set({ ...asked, id: known })
@@ -511,7 +511,7 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair, Pair, Pair>
     const waiting = this.#notices.size + notices.length
     if (!this.#mayHave('notices', waiting + 1))
       throw new RoomLogicError(
-        `ctx.notify: ${waiting} notices of the room wait to be delivered, as many as may: the backend at NOTIFY_URL does not accept them`,
+        `ctx.notify: limit reached: ${waiting} waiting notices per room: the backend at NOTIFY_URL does not accept them`,
       )
     notices.push(notice)
   }
@@ -566,7 +566,7 @@ function checkedReply(schema: StandardSchemaV1, value: unknown): Json {
   const reply = jsonCopy(result.value, 'the reply')
   const bytes = Buffer.byteLength(JSON.stringify(reply))
   if (bytes > MAX_REPLY_BYTES)
-    throw new RoomLogicError(`the reply has ${bytes} bytes of JSON; it may have ${MAX_REPLY_BYTES}`)
+    throw new RoomLogicError(`the reply has ${bytes} bytes of JSON; limit: ${MAX_REPLY_BYTES}`)
   return reply
 }
 
@@ -647,7 +647,7 @@ export function resultOf(
 ): Result | undefined {
   if (hook.endsWith('onJoin') && (typeof returned === 'string' || returned === false))
     throw new RoomLogicError(
-      `${hook} returned ${kindOf(returned)}, which refuses no one: call ctx.refuse(text), or return nothing`,
+      `${hook} returned ${kindOf(returned)}, which is no refusal: call ctx.refuse(text), or return nothing`,
     )
   // Arrow functions such as `(state) => state.ticks++` return other values, which decide nothing.
   if (typeof returned !== 'object' || returned === null || returned === draft) return undefined

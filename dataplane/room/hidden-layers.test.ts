@@ -229,7 +229,7 @@ describe('hidden layers', () => {
   it('are limited in number for each member', async () => {
     const { bench, ann, say } = await table({ limits: { layers: 2 }, revealFailures: true })
     for (const layer of ['a', 'b', 'c']) await say('ann', 'show', { to: 'bob', layer })
-    expect(ann.errors).toMatchObject([{ message: expect.stringContaining('the most there may be') }])
+    expect(ann.errors).toMatchObject([{ message: expect.stringContaining('limit reached: 1024 layers') }])
     expect(bench.counts['limit layers']).toBe(1)
     await say('ann', 'hide', { from: 'bob', layer: 'a' })
     await say('ann', 'show', { to: 'bob', layer: 'c' })

@@ -189,9 +189,9 @@ export class RoomHost {
     this.types.replace(definition)
     const { log } = this.#needs
     const replaced = running.length - problems.length
-    log.info({ room_type: type, rooms: replaced }, `room type ${type} was replaced`)
+    log.info({ room_type: type, rooms: replaced }, 'room type replaced')
     for (const problem of problems)
-      log.warn({ room_type: type }, `${problem}; this room keeps the old definition`)
+      log.warn({ room_type: type, problem }, 'a room keeps the old definition')
     // A handler that uses a new field of create fails in these rooms: the field is undefined there.
     if (
       replaced > 0 &&

@@ -90,7 +90,7 @@ export function problemsOfLayers(layers: Readonly<Record<string, unknown>>): str
       if (!isLayerName(rule)) problems.push(`${what} is ${JSON.stringify(rule)}; ${RIGHT_NAME}`)
     } else if (rule !== null)
       problems.push(
-        `${what} is ${rule === undefined ? 'undefined' : JSON.stringify(rule)}; it must be the name of a layer, a function of keys that returns one, or null for what no one sees`,
+        `${what} is ${rule === undefined ? 'undefined' : JSON.stringify(rule)}; it must be the name of a layer, a function of keys that returns one, or null to hide the value from all members`,
       )
   }
   for (const [i, pattern] of patterns.entries())

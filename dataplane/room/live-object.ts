@@ -167,7 +167,7 @@ export abstract class Live {
   }
 
   setPrototypeOf(): never {
-    throw new RoomLogicError('state has no prototype of its own: it is plain JSON')
+    throw new RoomLogicError('state cannot get another prototype: it is plain JSON')
   }
 }
 

@@ -233,7 +233,7 @@ describe('edited room types', () => {
       bench.host.replaceRoom(counting(() => ({ dots: 0, waves: 0 }), 2))
       const { host } = new RoomBench([first], { log })
       host.replaceRoom(counting(() => ({ dots: 0, waves: 0 })))
-      expect(logged()).toContain('room type count was replaced')
+      expect(logged()).toContain('room type replaced')
       expect(logged()).not.toContain('create has changed')
     })
   })

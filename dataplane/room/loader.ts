@@ -272,9 +272,14 @@ class DevelopedRooms {
       const watcher = watch(path, (_, name) => void this.#changed(name === null ? path : join(path, name)))
       this.#watchers.set(path, watcher)
       watcher.unref()
-      watcher.on('error', (error) => this.#log.warn({ err: error }, `${path} is no longer watched for edits`))
+      watcher.on('error', (error) =>
+        this.#log.warn({ err: error, folder: path }, 'a folder is no longer watched for edits'),
+      )
     } catch (error) {
-      this.#log.warn({ err: error }, `${path} cannot be watched for edits; restart to load them`)
+      this.#log.warn(
+        { err: error, folder: path },
+        'a folder cannot be watched for edits: restart to load them',
+      )
     }
   }
 

@@ -161,10 +161,7 @@ export class RoomCode {
     metrics.slowTurns.inc({ room_type: roomType, hook })
     // The log has its cut-off.
     if (this.#last === this.#lastCut || this.#slow.pass('') === undefined) return
-    log.warn(
-      { ...fieldsOf(this.#last), ms: Math.round(ms) },
-      `room logic of type ${roomType} took ${Math.round(ms)} ms for ${hook}: meanwhile the node did nothing else`,
-    )
+    log.warn({ ...fieldsOf(this.#last), ms: Math.round(ms) }, 'a turn of room code was slow')
   }
 
   /** The turn that has started the running code, however long ago. Undefined: the running code is not room code. */

@@ -625,10 +625,10 @@ describe('handler context', () => {
     const limits = { events: { turn: 3, bytes: 200, turnBytes: 500 } }
 
     it.each<[what: string, times: number, text: string, to: number, reason: string]>([
-      ['has too many', 4, '', 0, 'the turn has 3 events, the most there may be (maxTurnEvents)'],
-      ['has one that is too large', 1, 'x'.repeat(200), 0, 'has more than 200 bytes'],
-      ['has one with too many recipients', 1, '', 50, 'has more than 200 bytes'],
-      ['has too many bytes', 3, 'ä'.repeat(90), 0, 'the turn has more than 500 bytes of events'],
+      ['has too many', 4, '', 0, 'limit reached: 3 events per turn (maxTurnEvents)'],
+      ['has one that is too large', 1, 'x'.repeat(200), 0, '200 bytes per event'],
+      ['has one with too many recipients', 1, '', 50, '200 bytes per event'],
+      ['has too many bytes', 3, 'ä'.repeat(90), 0, '500 bytes of events per turn'],
     ])(
       'are limited: one that %s fails, and nothing of it is applied',
       async (_what, times, text, to, reason) => {

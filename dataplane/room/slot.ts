@@ -322,7 +322,7 @@ async function loadState(
     // The turn was cut off, and is not started again for a while. A retry would not help.
     if (error instanceof TurnCut) throw new CannotCreate(refused)
     const { message } = refused
-    throw new CannotLoad(`its state could not be loaded: ${timedOut ? 'that takes too long' : message}`)
+    throw new CannotLoad(`its state could not be loaded: ${timedOut ? 'load took too long' : message}`)
   } finally {
     cancel?.()
   }

@@ -175,7 +175,7 @@ export class StateTooLarge extends RoomLogicError {}
 function requireSize(bytes: number, limit: number): void {
   if (bytes <= limit) return
   throw new StateTooLarge(
-    `the state would have ${bytes} bytes; it may have ${limit} (MAX_ROOM_STATE_BYTES): keep less in it`,
+    `the state would have ${bytes} bytes; limit: ${limit} (MAX_ROOM_STATE_BYTES): keep less in it`,
   )
 }
 

@@ -169,7 +169,7 @@ describe('a timer', () => {
       '"sings", which is not among the room\'s timers: there are rings, breaks',
     ],
     ['data of another shape', { ms: 1, note: 3 }, 'the data of the timer "rings": note'],
-    ['data that is too large', { ms: 1, note: 'x'.repeat(5000) }, 'has 5011 bytes of JSON; it may have 4096'],
+    ['data that is too large', { ms: 1, note: 'x'.repeat(5000) }, 'has 5011 bytes of JSON; limit: 4096'],
     ['an id that is no text', { ms: 1, note: 'x', id: 7 }, 'got the id 7'],
     ['an id that is too long', { ms: 1, note: 'x', id: 'x'.repeat(97) }, 'a text of 1 to 96 bytes'],
   ])('with %s throws an error that names the valid form', async (_, data, text) => {
@@ -184,7 +184,7 @@ describe('a timer', () => {
   it('counts toward the limit of its room, however it is set', async () => {
     const { bench, ann, say, diary } = await started({ revealFailures: true })
     await say('many', 10_000)
-    expect(ann.errors.at(-1)?.message).toContain('the room has 1000 timers, as many as it may have')
+    expect(ann.errors.at(-1)?.message).toContain('limit reached: 1000 timers per room')
     await say('many', 999)
     await say('after', { ms: 1000, note: 'last', id: 'last' })
     await say('after', { ms: 1000, note: 'replaced', id: 'last' })

@@ -80,7 +80,7 @@ function checkedCopy(
   const copy = jsonCopy(data, what)
   const bytes = Buffer.byteLength(JSON.stringify(copy))
   if (bytes <= mostBytes) return copy
-  throw new RoomLogicError(`${what} has ${bytes} bytes of JSON; it may have ${mostBytes}: ${advice}`)
+  throw new RoomLogicError(`${what} has ${bytes} bytes of JSON; limit: ${mostBytes}: ${advice}`)
 }
 
 /** Maximum size of a task's data, as bytes of JSON. */

@@ -172,7 +172,7 @@ export class Turns {
     if (spec.rate && !this.#room.memberships.rates.take(membership.principal, type, spec.rate, clock)) {
       const { perSecond, burst } = spec.rate
       metrics.rateLimited.inc({ by: 'type' })
-      return { code: 'rate_limited', message: `${type}: at most ${perSecond} a second, ${burst} at once` }
+      return { code: 'rate_limited', message: `${type}: limit: ${perSecond}/s, and ${burst} at one moment` }
     }
     const input = { type, data: valid.value, member: membership.member }
     return this.#call('onMessage', input, undefined, spec)

@@ -25,8 +25,8 @@ describe('the command line of roomful', () => {
 
   it('accepts each option once, as a separate word, and with a value only if it has one', () => {
     expect(message('dataplane', '--workers', '2', '--workers', '3')).toMatch('--workers is given twice')
-    expect(message('dev', '--help=logs')).toMatch('--help takes no value, but has logs')
-    expect(message('--version=1')).toMatch('--version takes no value, but has 1')
+    expect(message('dev', '--help=logs')).toMatch('--help accepts no value, but has logs')
+    expect(message('--version=1')).toMatch('--version accepts no value, but has 1')
     expect(message('-hv')).toMatch('-hv is no option')
   })
 
@@ -74,7 +74,7 @@ describe('the command line of roomful', () => {
   it('accepts a table name of postgres-schema, or none', () => {
     expect(parseArguments(['postgres-schema'])).toEqual({ kind: 'schema', table: 'rooms' })
     expect(parseArguments(['postgres-schema', 'game.rooms'])).toEqual({ kind: 'schema', table: 'game.rooms' })
-    expect(message('postgres-schema', 'a', 'b')).toContain('takes the name of a table, and nothing else')
+    expect(message('postgres-schema', 'a', 'b')).toContain('needs the name of a table, and nothing else')
   })
 
   it('gets an error for each wrong word', () => {

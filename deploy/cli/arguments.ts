@@ -76,7 +76,7 @@ export function parseArguments(all: readonly string[]): Request {
     const isGroup = !rawName.startsWith('--') && all[index] !== rawName
     if (isGroup || !Object.hasOwn(OPTIONS, name)) return mistake(wrongOption(all[index]!))
     if (name !== 'workers' && value !== undefined)
-      return mistake(`${rawName} takes no value, but has ${value}: write it behind a space`)
+      return mistake(`${rawName} accepts no value, but has ${value}: write it behind a space`)
   }
   if (options.filter(({ name }) => name === 'workers').length > 1)
     return mistake('--workers is given twice; once is enough')
@@ -92,10 +92,10 @@ export function parseArguments(all: readonly string[]): Request {
   if (command === SCHEMA)
     return !beside && workers === undefined && more.length < 2
       ? { kind: 'schema', table: more[0] ?? 'rooms' }
-      : mistake(`${command} takes the name of a table, and nothing else`)
+      : mistake(`${command} needs the name of a table, and nothing else`)
   if (!isCommand(command)) return mistake(`${command} is not a command${instead(command, COMMAND_NAMES)}`)
   if (command === 'admin') return mistake('admin comes before its options, as in roomful admin nodes --json')
-  if (more.length > 0) return mistake(`${more[0]} is one word too many; ${command} takes none`)
+  if (more.length > 0) return mistake(`${more[0]} is one word too many; ${command} accepts none`)
   if (beside && command !== 'dev')
     return mistake(`-- begins what runs beside roomful dev; ${command} runs alone`)
   const lan = isLast || values.lan === true

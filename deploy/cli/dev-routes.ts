@@ -180,7 +180,7 @@ export function devRoutes({ issue, rooms, wsUrl, end, call, notices, postNotice,
     }
     if (origin !== undefined) response.setHeader('access-control-allow-origin', origin)
     handler(request, response, searchParams).catch((error: Error) => {
-      log.error({ err: error }, `${pathname} failed`)
+      log.error({ err: error, path: pathname }, 'a request failed')
       answer(response, 503, { detail: error.message })
     })
     return true

@@ -202,12 +202,9 @@ async function rekey(config: Config<'rekey'>, log: Logger): Promise<void> {
     const done = await resealAll({ records, bus, keyring, ...system }, (progress) => {
       if (systemClock.monotonic() - loggedAt < PROGRESS_EVERY_MS) return
       loggedAt = systemClock.monotonic()
-      log.info(progress, `${progress.resealed} of ${progress.records} private keys are sealed again so far`)
+      log.info(progress, 'some private keys are sealed again')
     })
-    log.info(
-      done,
-      `all ${done.records} private keys are sealed under the first KEYRING_SECRET; ${done.resealed} were sealed again`,
-    )
+    log.info(done, 'all private keys are sealed under the first KEYRING_SECRET')
   } finally {
     await store.close()
   }

@@ -82,7 +82,7 @@ describe('the life of a process', () => {
     await exited
     await nextTurn()
     expect([codes, lines.filter((line) => line.includes('fatal'))]).toEqual([[0], []])
-    expect(messages().at(-1)).toBe('control has stopped before it could start')
+    expect(messages().at(-1)).toBe('the process has stopped before it could start')
   })
 
   it('exits immediately with 1 after a second signal', async () => {

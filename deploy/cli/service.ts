@@ -93,9 +93,9 @@ export function live(
       return
     }
     stopping = true
-    log.info({ signal }, `${name} is stopping`)
+    log.info({ signal }, 'the process is stopping')
     const service = await starting.catch((error: unknown) => {
-      log.info({ reason: messageOf(error) }, `${name} has stopped before it could start`)
+      log.info({ reason: messageOf(error) }, 'the process has stopped before it could start')
     })
     if (!service) {
       host.exit(0)
@@ -107,7 +107,7 @@ export function live(
       fail(error, `${name} did not stop as it should`)
       return
     }
-    log.info(`${name} has stopped`)
+    log.info('the process has stopped')
     host.exit(0)
   }
   host.on('SIGTERM', () => void stop('SIGTERM'))

@@ -84,6 +84,16 @@ describe('TerminalLog', () => {
     ])
   })
 
+  it('shows the time of a slow turn', () => {
+    const { terminal, room, lines } = shown()
+    terminal.begin('table\n')
+    room.warn({ hook: 'onTick', ms: 120 }, 'a turn of room code was slow')
+    expect(lines()).toEqual([
+      'table',
+      expect.stringMatching(/: onTick took 120 ms, and the server did nothing else$/),
+    ])
+  })
+
   it('shows no requests, no keys and nothing else without use for a developer', () => {
     const { terminal, log, room, lines } = shown()
     terminal.begin('table\n')

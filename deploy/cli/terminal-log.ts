@@ -22,6 +22,8 @@ interface Entry {
   /** Hook that was cut off, its limit, and its place in the code. */
   readonly hook?: string
   readonly limit_ms?: number
+  /** Duration of a slow turn. */
+  readonly ms?: number
   readonly at?: string
   readonly err?: { readonly name?: string; readonly message?: string; readonly stack?: string }
 }
@@ -37,6 +39,8 @@ const SHOWN: Readonly<Record<string, (entry: Entry) => string | undefined>> = {
   'room ended': (entry) => (entry.end === 'disposed' ? `${entry.room_id} ended` : undefined),
   'a turn did not return and was cut off': ({ room_id: id, hook, at = '', limit_ms: ms }) =>
     `${id}: ${hook} did not return within ${ms} ms and was cut off${placeOf(`    at ${at}`)}`,
+  'a turn of room code was slow': ({ room_id: id, hook, ms }) =>
+    `${id}: ${hook} took ${ms} ms, and the server did nothing else`,
   // They follow a turn that was cut off, or a machine that slept.
   'the process stood still': () => undefined,
   'the lease had expired and is renewed: every room is checked': () => undefined,

@@ -305,7 +305,7 @@ export class Workers {
       throw new WorkerFailed(number, ending)
     })
     await Promise.race([serves, failed])
-    log.info({ worker: number, pid: process.pid, addresses: worker.addresses }, `worker ${number} serves`)
+    log.info({ worker: number, pid: process.pid, addresses: worker.addresses }, 'a worker serves')
     const since = clock.monotonic()
     void ended.then((ending) => {
       if (worker.leaving || this.#stopping) return
@@ -336,7 +336,7 @@ export class Workers {
       this.#launch(number).catch((error: unknown) => {
         if (this.#stopping) return
         if (this.ready.length === 0) return this.#fail(error)
-        log.error({ worker: number }, `${messageOf(error)}; trying again`)
+        log.error({ worker: number, reason: messageOf(error) }, 'a worker cannot start: trying again')
         this.#startAgain(number, failures + 1)
       })
     })
@@ -353,7 +353,10 @@ export class Workers {
       try {
         await this.#launch(free)
       } catch (error) {
-        log.error(`${messageOf(error)}: the workers that were not replaced yet continue to run`)
+        log.error(
+          { reason: messageOf(error) },
+          'a new worker cannot start: the workers that were not replaced yet continue to run',
+        )
         return
       }
       await this.#drain(old)

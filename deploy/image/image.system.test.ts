@@ -258,7 +258,7 @@ describe.skipIf(missing !== undefined)('the result of its steps, without an engi
     const prefix = `image-${crypto.randomUUID()}:`
     const control = await startControl(prefix)
     const { container } = await startNode(prefix, control.url, { ROOMS_DIR: '/app/rooms' })
-    expect(container.output()).toContain('room types: duel')
+    expect(container.output()).toContain('"room_types":["duel"]')
   })
 
   it('is unhealthy if its plane does not answer', async () => {

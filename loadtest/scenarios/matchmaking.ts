@@ -21,8 +21,8 @@ export const matchmaking = defineScenario({
     'Thousands of tickets that do not match wait in a queue. Some are cancelled. Then pairs of matching tickets arrive, and partners for some of the waiting tickets.',
   options: {
     waiting: option.count('waiting tickets', 5000),
-    cancelled: option.count('of them cancelled, which makes room for those that come', 300),
-    pairs: option.count('pairs that come, and partners of those who wait', 200),
+    cancelled: option.count('of them cancelled, which makes room for new ones', 300),
+    pairs: option.count('pairs that come, and partners of waiting players', 200),
     rate: option.decimal('pairs per second', 5),
     seconds: option.seconds('how long each state is watched', 20),
     calm: option.seconds('time before and after', 6),
@@ -225,7 +225,7 @@ export function matchmakingChecks(
     ),
     check(
       'lost tickets',
-      'A ticket waits until it is cancelled, or matched with one that fits.',
+      'A ticket waits until it is cancelled, or matched with another that fits.',
       waiting === tickets ? lost : [...lost, `the queue has ${tickets} tickets, and ${waiting} players wait`],
     ),
     check(

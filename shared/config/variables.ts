@@ -267,7 +267,7 @@ export const VARIABLES = {
   },
   MAX_SESSIONS_PER_SUB: {
     topic: 'clients',
-    help: 'Maximum number of sessions of a player (sub of the tokens), at all nodes together. A new session replaces a disconnected one. A token without sub may have a hundred times as many. 0: no limit.',
+    help: 'Maximum number of sessions of a player (sub of the tokens), at all nodes together. A new session replaces a disconnected one. For a token without sub, the limit is a hundred times as high. 0: no limit.',
     schema: integer(0, 100_000, 'sessions'),
     default: '10',
     readBy: DATAPLANE,
@@ -295,7 +295,7 @@ export const VARIABLES = {
   },
   MAX_SLEEPING_ROOMS_PER_PLAYER: {
     topic: 'rooms',
-    help: 'Maximum number of lasting rooms that a player (sub), or a token without sub, has created: rooms that sleep or have timers, and so stay in the store without members, including those that are open. Joins with which the player would create another room are refused. 0: no limit.',
+    help: 'Maximum number of lasting rooms that a player (sub), or a token without sub, has created: rooms that sleep or have timers, and so stay in the store without members. Open ones count. Joins with which the player would create another room are refused. 0: no limit.',
     schema: integer(0, 10_000_000, 'rooms'),
     default: '200',
     readBy: DATAPLANE,

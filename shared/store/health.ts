@@ -65,7 +65,7 @@ export class ClockOffset {
   get wrong(): string | undefined {
     const seconds = Math.round(Math.abs(this.#ms) / 1000)
     if (Math.abs(this.#ms) <= CLOCK_WRONG_MS) return undefined
-    return `the clock of this process is ${seconds} s ${this.#ms > 0 ? 'ahead of' : 'behind'} the store's: ${REMEDY}`
+    return `the clock of this process is ${seconds} s ${this.#ms > 0 ? 'ahead of' : 'behind'} the store's: set both by NTP`
   }
 
   /** Measures once. Never rejects: without an answer, the last difference stays. */
@@ -86,13 +86,12 @@ export class ClockOffset {
     if (state === this.#reported) return
     this.#reported = state
     const fields = { offset_ms: Math.round(this.#ms) }
-    if (state === 'wrong') this.#log.error(fields, `clock is wrong, the process is not ready: ${REMEDY}`)
-    else if (state === 'differs') this.#log.warn(fields, `clock differs from the store's: ${REMEDY}`)
+    if (state === 'wrong')
+      this.#log.error(fields, 'clock is wrong, the process is not ready: set both by NTP')
+    else if (state === 'differs') this.#log.warn(fields, "clock differs from the store's: set both by NTP")
     else this.#log.info(fields, "clock agrees with the store's again")
   }
 }
-
-const REMEDY = 'set both by NTP'
 
 /** Dependencies of StoreDataWatch. */
 interface StoreDataWatchParts {

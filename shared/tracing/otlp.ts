@@ -81,7 +81,7 @@ export function openOtlp({
       // A rejected batch was already reported with its request.
       const sent = provider.shutdown().catch(ignore)
       if ((await Promise.race([sent, patience])) === 'late')
-        log.warn(`the last traces could not be exported within ${CLOSE_MS / 1000} seconds and are lost`)
+        log.warn({ seconds: CLOSE_MS / 1000 }, 'the last traces could not be exported in time and are lost')
       cancel()
     },
   }

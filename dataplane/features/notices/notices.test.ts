@@ -232,7 +232,7 @@ describe('ctx.notify', () => {
   it.each([
     ['a name that the room type does not have', { name: 'wno', data: 1 }, /"wno".*there are won, over/],
     ['data of the wrong shape', { name: 'won', data: { by: 7 } }, /the data of the notice "won": by/],
-    ['more than 16 KiB', { name: 'won', data: { by: 'x'.repeat(16_384) } }, /16393 bytes.*may have 16384/],
+    ['more than 16 KiB', { name: 'won', data: { by: 'x'.repeat(16_384) } }, /16393 bytes.*limit: 16384/],
   ])('throws for %s', async (_, call, why) => {
     const { bench, ann, say } = await duelOf()
     await say('raw', call)
@@ -255,10 +255,10 @@ describe('the limit of 1,000 undelivered notices', () => {
     await say('many', 2)
     await say('many', 1)
     await say('win', 'late')
-    expect(ann.errors.map(({ message }) => /\d+ notices/.exec(message)?.[0])).toEqual([
-      '1000 notices',
-      '1000 notices',
-      '1000 notices',
+    expect(ann.errors.map(({ message }) => /\d+ waiting notices/.exec(message)?.[0])).toEqual([
+      '1000 waiting notices',
+      '1000 waiting notices',
+      '1000 waiting notices',
     ])
     expect(bench.counts['limit notices']).toBe(3)
     const { notices } = bench.store.store

@@ -31,7 +31,7 @@ function noticeOf({ notices }: RoomDefinition, type: string, data: unknown): Not
   const copy = jsonCopy(valid.value, what)
   const bytes = Buffer.byteLength(JSON.stringify(copy))
   if (bytes > MAX_DATA_BYTES)
-    throw new RoomLogicError(`${what} has ${bytes} bytes of JSON; it may have ${MAX_DATA_BYTES}`)
+    throw new RoomLogicError(`${what} has ${bytes} bytes of JSON; limit: ${MAX_DATA_BYTES}`)
   return { type, data: copy }
 }
 

@@ -310,7 +310,7 @@ class Queue implements Matches {
             return valid.cause === undefined ? problem(valid.message, 'ticket') : raise(valid.cause)
           const data = jsonCopy(valid.value, 'the data of the ticket')
           if (sizeOf(data) > MAX_DATA_BYTES)
-            return problem(`has ${sizeOf(data)} bytes of JSON; it may have ${MAX_DATA_BYTES}`, 'ticket')
+            return problem(`has ${sizeOf(data)} bytes of JSON; limit: ${MAX_DATA_BYTES}`, 'ticket')
           const given = canonicalJson((ticket ?? null) as Json)
           return {
             value: {

@@ -232,7 +232,7 @@ class TurnWatch {
     const turn = at?.turn ?? this.#latest
     if (turn && this.#ends) await this.#end(turn, 'refuse', at)
     else if (this.#ends) this.#kill(at)
-    else this.#log.error(this.#aboutLoop(at), 'the event loop stands still')
+    else this.#log.error(this.#aboutLoop(at), 'the event loop does not turn')
   }
 
   /** The turn that ended within a second before the event loop stopped. Undefined: there is none. */
@@ -251,7 +251,7 @@ class TurnWatch {
   }
 
   #report(turn: Turn, at: Location | undefined): void {
-    this.#log.error(this.#about(turn, at), `${nameOf(turn)} does not return`)
+    this.#log.error(this.#about(turn, at), 'a turn of room code does not return')
   }
 
   /** Ends the process, after the room's next owner and all nodes can know the reason. */
@@ -274,7 +274,7 @@ class TurnWatch {
 
   /** Ends the process without a turn to blame. */
   #kill(at: Location | undefined): void {
-    this.#log.fatal(this.#aboutLoop(at), 'the event loop stands still: the process ends')
+    this.#log.fatal(this.#aboutLoop(at), 'the event loop does not turn: the process ends')
     process.kill(process.pid, 'SIGKILL')
   }
 

@@ -78,10 +78,10 @@ it.each([
   ['redis+sentinel://a', 'names no master: write its name after the Sentinels, as in /mymaster'],
   ['redis+sentinel://a/m/x', 'ends with "/m/x"'],
   ['redis+cluster://a/1', 'asks for database 1: a Redis Cluster has database 0 only'],
-  ['redis://h?ca=x', 'has the parameter "ca": this kind takes none'],
+  ['redis://h?ca=x', 'has the parameter "ca": this kind accepts none'],
   [
     'rediss+sentinel://h/m?tls=no',
-    'has the parameter "tls": it takes ca, sentinel_username, sentinel_password',
+    'has the parameter "tls": it accepts ca, sentinel_username, sentinel_password',
   ],
   ['redis://%zz:p@h', 'has a % that starts no escape'],
   ['redis://player@h', 'names a user without a password'],

@@ -131,7 +131,7 @@ function parametersOf(query: string, form: { kind: RedisAddress['kind']; tls: bo
   ]
   for (const name of parameters.keys()) {
     if (allowed.includes(name)) continue
-    const may = allowed.length > 0 ? `it takes ${allowed.join(', ')}` : 'this kind takes none'
+    const may = allowed.length > 0 ? `it accepts ${allowed.join(', ')}` : 'this kind accepts none'
     throw new StoreMisconfigured(`the store URL has the parameter "${name}": ${may}`)
   }
   return parameters

@@ -84,7 +84,7 @@ export class RedisBus implements Bus {
     const server = this.#servers.serverOf(name)
     if (!server?.listener.ready) return false
     if (server.unsentBytes > LARGEST_WAITING)
-      throw new StoreUnavailable(`the store takes nothing: ${server.unsentBytes} bytes wait for it`)
+      throw new StoreUnavailable(`the store accepts nothing: ${server.unsentBytes} bytes wait for it`)
     server.write(publication(head, message), taken)
     return true
   }

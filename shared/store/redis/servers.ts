@@ -347,14 +347,13 @@ function requireNoEviction(info: string, log: Logger): void {
   const policy = field(info, 'maxmemory_policy') ?? 'unknown'
   if (policy === 'noeviction') return
   const limit = Number(field(info, 'maxmemory') ?? 0)
-  const remedy = 'set maxmemory-policy to noeviction'
   if (limit > 0)
     throw new StoreMisconfigured(
-      `the store throws data away when its ${limit} bytes are full (maxmemory-policy ${policy}): ${remedy}`,
+      `the store throws data away when its ${limit} bytes are full (maxmemory-policy ${policy}): set maxmemory-policy to noeviction`,
     )
   log.warn(
     { maxmemory_policy: policy },
-    `the store would throw data away if its memory had a limit: ${remedy}`,
+    'the store would throw data away if its memory had a limit: set maxmemory-policy to noeviction',
   )
 }
 
@@ -392,7 +391,7 @@ function requireKind(info: string, kind: RedisAddress['kind']): void {
     )
   if (field(info, 'role') === 'slave')
     throw new StoreMisconfigured(
-      'the store is a replica, which takes no writes: the URL must name its master',
+      'the store is a replica, which accepts no writes: the URL must name its master',
     )
 }
 
