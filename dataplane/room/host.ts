@@ -190,8 +190,7 @@ export class RoomHost {
     const { log } = this.#needs
     const replaced = running.length - problems.length
     log.info({ room_type: type, rooms: replaced }, 'room type replaced')
-    for (const problem of problems)
-      log.warn({ room_type: type, problem }, 'a room keeps the old definition')
+    for (const problem of problems) log.warn({ room_type: type, problem }, 'a room keeps the old definition')
     // A handler that uses a new field of create fails in these rooms: the field is undefined there.
     if (
       replaced > 0 &&

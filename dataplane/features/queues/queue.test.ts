@@ -686,9 +686,7 @@ describe('Queue', () => {
   })
 
   it('limits the data of a ticket to 512 bytes, and refuses options that it does not know', async () => {
-    expect((await queue.join('ada', 1, { region: 'x'.repeat(600) })).errors[0]?.message).toMatch(
-      /limit: 512/,
-    )
+    expect((await queue.join('ada', 1, { region: 'x'.repeat(600) })).errors[0]?.message).toMatch(/limit: 512/)
     expect((await queue.join('bob', 1, { elo: 5 })).errors[0]?.code).toBe('invalid_options')
   })
 
