@@ -56,7 +56,7 @@ end
 
 function Room:_forget()
   self.status, self.members, self.spectator, self.spectators = "joining", {}, false, 0
-  self.state, self.epoch, self.seq = nil, -1, -1
+  self.state, self.epoch, self.seq = nil, 0, 0
   self._states, self._is_broken = states.EMPTY, false
   -- Kept messages by ref: {frame, callback, reply}. `_first` is the lowest ref that may be kept.
   self._kept, self._first, self._last, self.pending = {}, 1, 0, 0
@@ -190,8 +190,8 @@ end
 
 --- The seat is gone (R9, R24). If the session has ended, the client joins again.
 function Room:_lose(why)
-  local kept, last, leaves, spectator = self._kept, self._last, self._leaves, self.spectator
-  if self.status == "joined" then self._join.watch = spectator or nil end -- R40
+  local kept, first, last, leaves = self._kept, self._first, self._last, self._leaves
+  if self.status == "joined" then self._join.watch = self.spectator or nil end -- R40
   self:_end_request()
   self:_forget()
   if why.code == "session_ended" and not leaves then
@@ -202,7 +202,7 @@ function Room:_lose(why)
     self._client:_remove(self)
   end
   local unknown = Room.make_error({ code = "seat_lost", message = "the outcome is unknown" })
-  for ref = 1, last do
+  for ref = first, last do
     if kept[ref] then self:_finish(kept[ref], unknown) end
   end
   if leaves then self:_end_leave() end
