@@ -17,6 +17,7 @@ import type { WebSocketConstructor } from './connection.ts'
 import { closedByCaller, RoomfulError, type RoomfulErrorCode } from './errors.ts'
 import {
   type Finding,
+  type FoundAnswer,
   type ListAnswer,
   type ListedRoom,
   type ListedRow,
@@ -336,8 +337,8 @@ export class Client<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoo
       const typed = String(code).trim()
       if (typed === '' || typed.length > MAX.code)
         throw new RoomfulError('room_not_found', `No room has the code "${typed}".`)
-      const roomId = await this.#find({ code: typed })
-      return this.#join<R>(roomId, json, { ...target, create: false }) as Promise<RoomOf<R>>
+      const [roomId, create] = await this.#find({ code: typed })
+      return this.#join<R>(roomId, json, { ...target, ...create }) as Promise<RoomOf<R>>
     })
   }
 
@@ -381,14 +382,13 @@ export class Client<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoo
   ): Unsubscribe {
     const listeners = new Listeners<[rooms: readonly ListedRoom<R>[]]>((error) => this.#thrown(error))
     listeners.add(callback)
-    const { order } = query as RoomQuery
     let rows: ListedRow[] = []
     let last: string | undefined
     this.#checkOpen()
     return this.#requests.watch(
       listMessage(roomType, query),
       (answer) => {
-        rows = listAfter(rows, answer as ListAnswer, order)
+        rows = listAfter(rows, answer as ListAnswer)
         // The server sends the whole list again after each reconnect.
         const text = JSON.stringify(rows)
         if (text !== last) listeners.call(rowsOf(rows))
@@ -416,8 +416,10 @@ export class Client<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoo
     return this.#requests.ask(message)
   }
 
-  async #find(by: { code: string } | { room: Finding }): Promise<string> {
-    return ((await this.#ask({ t: 'find', ...by })) as { readonly room_id: string }).room_id
+  /** Returns the id of a room, and how the join must be. */
+  async #find(by: { code: string } | { room: Finding }): Promise<[roomId: string, how: JoinTarget]> {
+    const { room_type: roomType, key, create } = (await this.#ask({ t: 'find', ...by })) as FoundAnswer
+    return [`${roomType}:${key}`, create === undefined ? {} : { create }]
   }
 
   async #joinOrCreate<R extends TypedRoom>(
@@ -425,22 +427,19 @@ export class Client<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoo
     options: JoinOptions,
     query: JsonObject,
   ): Promise<Room<R>> {
-    const own = [...this.#seats.values()].filter(({ roomType }) => roomType === room_type)
     const kept = this.#unclaimed.find(({ roomType }) => roomType === room_type)
     if (kept) return this.#join(kept.roomId, options)
     const { clock } = this.#link
     const until = clock.monotonic() + FIND_MS
-    const not = own.map(({ roomId }) => roomId)
     for (;;) {
-      const roomId = await this.#find({ room: { room_type, query, options, not: not.slice(-MAX.not) } })
+      const [roomId, how] = await this.#find({ room: { room_type, query, options } })
       try {
-        return await this.#join(roomId, options)
+        return await this.#join(roomId, options, how)
       } catch (error) {
         const { code, message } = error as RoomfulError
         if (!ELSEWHERE.has(code)) throw error
         if (clock.monotonic() >= until)
           throw new RoomfulError('room_unavailable', message, { retryable: true })
-        not.push(roomId)
       }
     }
   }

@@ -44,6 +44,7 @@ type Ask = Unnumbered<Extract<ClientMessage, { t: 'rooms' | 'find' }>>
 export type Finding = Extract<ClientMessage, { room: unknown }>['room']
 export type Answer = Extract<DecodedMessage, { t: 'rooms' | 'found' }>
 export type ListAnswer = Extract<Answer, { t: 'rooms' }>
+export type FoundAnswer = Extract<Answer, { t: 'found' }>
 export type { ListedRow }
 
 interface Request {
@@ -124,26 +125,15 @@ export class Requests {
   }
 }
 
-type Compare = (one: ListedRow, other: ListedRow) => number
-
-const taken = ({ players, reserved }: ListedRow): number => players + reserved
-const compareText = (one: string, other: string): number => (one < other ? -1 : one > other ? 1 : 0)
-const byAge: Compare = (one, other) =>
-  compareText(one.created_at, other.created_at) || compareText(one.room_id, other.room_id)
-const bySeats: Compare = (one, other) => taken(other) - taken(one) || byAge(one, other)
-
 /** Returns a watched list after a message of the server, which has the whole list or what has changed. */
 export function listAfter(
   rows: readonly ListedRow[],
-  { rooms, set = [], gone = [] }: ListAnswer,
-  order: RoomQuery['order'] = 'fullest',
+  { rooms, set = [], gone = [], at = [] }: ListAnswer,
 ): ListedRow[] {
-  const byId = new Map((rooms ?? rows).map((row) => [row.room_id, row]))
-  for (const row of set) byId.set(row.room_id, row)
-  for (const roomId of gone) byId.delete(roomId)
-  const compare = order === 'fullest' || order === 'emptiest' ? bySeats : byAge
-  const sign = order === 'emptiest' || order === 'newest' ? -1 : 1
-  return [...byId.values()].sort((one, other) => sign * compare(one, other))
+  const list = [...(rooms ?? rows)]
+  for (const index of gone) list.splice(index, 1)
+  for (const [i, index] of at.entries()) list.splice(index, 0, set[i]!)
+  return list
 }
 
 const isWatch = ({ message }: Request): boolean => 'watch' in message

@@ -69,7 +69,7 @@ test('a code leads to a room to watch', async () => {
   const joined = client.joinByCode('K7QX2M', {}, { watch: true })
   await pass(1)
   const [find] = server.all('find')
-  server.send({ t: 'found', request_id: find!.request_id, room_id: 'arena:lobby' })
+  server.send({ t: 'found', request_id: find!.request_id, room_type: 'arena', key: 'lobby', create: false })
   expect((await joined).spectator).toBe(true)
   expect(server.all('join')).toMatchObject([{ create: false, watch: true }])
 })

@@ -48,6 +48,11 @@ interface SubscribedRoom {
   readonly apart: Set<Subscription>
 }
 
+/** Codes with which a room refuses a join that another room of its type may accept. */
+const ELSEWHERE: ReadonlySet<ErrorCode> = new Set(['room_full', 'banned', 'already_joined'])
+/** Maximum number of refusals that a session remembers. Older ones are dropped. */
+const MAX_REFUSALS = 64
+
 /** A reliable message without an ack for so long may be lost, or its ack may be. The edge then attaches again. */
 const ACK_WAIT_MS = 5000
 
@@ -577,6 +582,7 @@ export class Edge {
       case 'refused':
         this.#joinAnswered(subscription, message.code)
         this.#stateCame(subscription, [])
+        if (ELSEWHERE.has(message.code)) this.#rememberRefusal(subscription)
         this.forget(subscription)
         subscription.fail(message.code, message.message, message)
         // Close it: a client without subscriptions loses nothing, and may find capacity at another node.
@@ -624,6 +630,15 @@ export class Edge {
     session.ended.add({ room, farewell })
     // If the store does not answer, the sweep of the sessions writes the record again.
     this.#record(session).catch(() => {})
+  }
+
+  /** Notes that a room has refused a join, for the next `find` of the session. */
+  #rememberRefusal({ session, roomId }: Subscription): void {
+    session.refusals ??= new Map()
+    session.refusals.delete(roomId)
+    session.refusals.set(roomId, this.#context.clock.monotonic())
+    const [oldest] = session.refusals.keys()
+    if (session.refusals.size > MAX_REFUSALS) session.refusals.delete(oldest!)
   }
 
   /** Starts the span of a client's join. The owner's work on the join belongs to it. */

@@ -37,6 +37,7 @@ export class Session implements SubscribedSession {
   readonly subscriptions = new Map<string, Subscription>()
   readonly ended: EndedSeats
   codes: Map<string, string> | undefined
+  refusals: Map<string, number> | undefined
   /** Address of its client. Undefined: unknown. */
   readonly from: ClientAddress | undefined
   /** Name of the clients with its token and address. Undefined: the token names its player, or the address is unknown. */

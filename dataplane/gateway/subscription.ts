@@ -179,6 +179,8 @@ export interface SubscribedSession {
   readonly ended: EndedSeats
   /** Codes with which the client found rooms, by room id. Each is deleted when a join of its room is answered. Undefined: there were none. */
   readonly codes: Map<string, string> | undefined
+  /** Rooms that have refused its joins although others of their type may not, each with the time on the monotonic clock. Undefined: none. */
+  refusals?: Map<string, number> | undefined
 }
 
 /** The join message of a new subscription. */

@@ -429,35 +429,25 @@ finding.add('R37', 'a watch gets lists until it is ended', (s) => {
 finding.add('R37', 'a watch gets what has changed', (s) => {
   s.do('watch', { as: 'w', room_type: 'arena', query: QUERY }).client({ t: 'rooms', request_id: 1 })
   s.server({ t: 'rooms', request_id: 1, rooms: [row(ARENA), row(TWO)] })
-  s.server({ t: 'rooms', request_id: 1, set: [row(TWO, { players: 2 })], gone: [] })
-  s.server({ t: 'rooms', request_id: 1, set: [], gone: [ARENA] })
+  s.server({ t: 'rooms', request_id: 1, gone: [1], set: [row(TWO, { players: 2 })], at: [0] })
+  s.server({ t: 'rooms', request_id: 1, gone: [1], set: [], at: [] })
   s.expect({ lists: { w: [[ARENA, TWO], [TWO, ARENA], [TWO]] } })
 })
 
-const OLDER = '2026-10-01T11:00:00.000Z'
-/** Keys of rooms in each order. `a` is the oldest room, `d` the fullest, and `b` differs from `c` only in its id. */
-for (const [order, ids] of Object.entries({
-  fullest: ['d', 'a', 'b', 'c'],
-  emptiest: ['c', 'b', 'a', 'd'],
-  oldest: ['a', 'b', 'c', 'd'],
-  newest: ['d', 'c', 'b', 'a'],
-}))
-  finding.add('R37', `a list with changes is sorted: ${order}`, (s) => {
-    const [a, b, c, d] = [
-      row('arena:a', { created_at: OLDER }),
-      row('arena:b'),
-      row('arena:c'),
-      row('arena:d', { reserved: 1 }),
-    ]
-    s.do('watch', { as: 'w', room_type: 'arena', query: { order } }).client({ t: 'rooms', request_id: 1 })
-    s.server({ t: 'rooms', request_id: 1, rooms: [c] })
-    s.server({ t: 'rooms', request_id: 1, set: [b, d, a], gone: [] })
-    s.expect({ lists: { w: [['arena:c'], ids.map((key) => `arena:${key}`)] } })
-  })
+finding.add('R37', 'the changes of a list come one after the other: first those that go', (s) => {
+  const ids = (keys: string) => [...keys].map((key) => `arena:${key}`)
+  const rows = (keys: string) => ids(keys).map((id) => row(id))
+  s.do('watch', { as: 'w', room_type: 'arena', query: QUERY }).client({ t: 'rooms', request_id: 1 })
+  s.server({ t: 'rooms', request_id: 1, rooms: rows('abcde') })
+  s.server({ t: 'rooms', request_id: 1, gone: [4, 2, 0], set: rows('xyaz'), at: [0, 1, 3, 5] })
+  s.server({ t: 'rooms', request_id: 1, gone: [5, 0], set: [], at: [] })
+  s.server({ t: 'rooms', request_id: 1, gone: [], set: rows('ez'), at: [0, 5] })
+  s.expect({ lists: { w: ['abcde', 'xybadz', 'ybad', 'eybadz'].map(ids) } })
+})
 
 finding.add('R38', 'a code leads to a room, which the join does not make', (s, room) => {
   s.do('join_by_code', { as: ARENA, code: 'k7qx2m' }).client({ t: 'find', request_id: 1, code: 'k7qx2m' })
-  s.server({ t: 'found', request_id: 1, room_id: ARENA })
+  s.server({ t: 'found', request_id: 1, room_type: 'arena', key: 'lobby', create: false })
   s.client({
     t: 'join',
     request_id: 2,
@@ -476,23 +466,30 @@ finding.add('R38', 'a wrong code', (s) => {
 })
 
 const OPTIONS: JsonObject = { map: 'desert' }
-const finds = (request_id: number, ...not: string[]): JsonObject => ({
+const finds = (request_id: number): JsonObject => ({
   t: 'find',
   request_id,
-  room: { room_type: 'arena', query: QUERY, options: OPTIONS, ...(not.length > 0 && { not }) },
+  room: { room_type: 'arena', query: QUERY, options: OPTIONS },
+})
+/** Returns the answer to a `find`. */
+const foundAs = (request_id: number, key = 'lobby'): PlainMessage => ({
+  t: 'found',
+  request_id,
+  room_type: 'arena',
+  key,
 })
 
 finding.add('R38', 'a room with a free seat, after others that have refused the join', (s) => {
   const room = new ScriptRoom(TWO)
-  const full = ['arena:lobby', 'arena:banned', 'arena:mine']
+  const full = ['lobby', 'banned', 'a:b']
   s.do('join_or_create', { as: 'j', room_type: 'arena', options: OPTIONS, query: QUERY })
   for (const [i, code] of ['room_full', 'banned', 'already_joined'].entries()) {
     const [find, join] = [2 * i + 1, 2 * i + 2]
-    s.client(finds(find, ...full.slice(0, i))).server({ t: 'found', request_id: find, room_id: full[i]! })
-    s.client({ t: 'join', request_id: join, room_type: 'arena' })
-    s.error(code, { request_id: join, room_id: full[i]! }, code === 'room_full')
+    s.client(finds(find)).server(foundAs(find, full[i]))
+    s.client({ t: 'join', request_id: join, room_type: 'arena', options: { ...OPTIONS, key: full[i]! } })
+    s.error(code, { request_id: join, room_id: `arena:${full[i]}` }, code === 'room_full')
   }
-  s.client(finds(7, ...full)).server({ t: 'found', request_id: 7, room_id: TWO })
+  s.client(finds(7)).server(foundAs(7, 'two'))
   s.client({ t: 'join', request_id: 8, room_type: 'arena', options: { ...OPTIONS, key: 'two' } })
   s.server({ t: 'joined', request_id: 8, room_id: TWO, member_id: 'mem_me' }).server(room.snapshot())
   s.expect({ room_id: TWO, state: STATE, outcomes: { j: 'done' } })
@@ -502,7 +499,7 @@ finding.add('R38', 'for at most 10 seconds', (s) => {
   s.do('join_or_create', { as: 'j', room_type: 'arena', options: OPTIONS, query: QUERY })
   for (let request = 1; request < 4; request += 2) {
     s.client({ t: 'find', request_id: request }).wait(6000)
-    s.server({ t: 'found', request_id: request, room_id: ARENA })
+    s.server(foundAs(request))
     s.client({ t: 'join', request_id: request + 1 }).error('room_full', {
       request_id: request + 1,
       room_id: ARENA,
@@ -513,7 +510,7 @@ finding.add('R38', 'for at most 10 seconds', (s) => {
 
 finding.add('R38', 'another refusal is final', (s) => {
   s.do('join_or_create', { as: 'j', room_type: 'arena', options: OPTIONS, query: QUERY })
-  s.client({ t: 'find', request_id: 1 }).server({ t: 'found', request_id: 1, room_id: ARENA })
+  s.client({ t: 'find', request_id: 1 }).server(foundAs(1))
   s.client({ t: 'join', request_id: 2 }).error('join_refused', { request_id: 2, room_id: ARENA })
   s.expect({ outcomes: { j: { error: 'join_refused' } } }).client(null)
 })

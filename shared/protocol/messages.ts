@@ -41,8 +41,6 @@ export const MAX = {
   requests: 32,
   /** Maximum length of a code as a player types it. */
   code: 32,
-  /** Maximum number of rooms that a `find` excludes. */
-  not: 64,
 }
 
 /** Reasons of a client's `state.resync`. */
@@ -176,8 +174,6 @@ export const CLIENT_MESSAGES = {
           query: optional(VALUE),
           /** Options of the join that follows. Clients with equal queries and options can share a new room. */
           options: optional(VALUE),
-          /** Ids of rooms that the client excludes, because it does not want them or they have refused it. */
-          not: optional(list(text(MAX.room_id), MAX.not)),
         }),
       ],
     ),
@@ -217,14 +213,19 @@ export const SERVER_MESSAGES = {
   /** `url` undefined: the client's configured address. */
   move: message(27, { in_ms: NUMBER, url: optional(text()) }),
   pong: message(28, { at: NUMBER, server_time: text() }),
-  /** A list: all rows (`rooms`), or new and changed rows (`set`) and the ids of rooms that are no longer in it (`gone`). */
+  /**
+   * A list: all rows (`rooms`), or its changes. One after the other, the rows at the positions `gone` go, and then those of `set` come at the
+   * positions `at`.
+   */
   rooms: message(32, {
     request_id: REF,
     rooms: orNil(list(record(LISTED_ROOM))),
     set: optional(list(record(LISTED_ROOM))),
-    gone: optional(list(text())),
+    gone: optional(list(COUNT)),
+    at: optional(list(COUNT)),
   }),
-  found: message(33, { request_id: REF, room_id: text() }),
+  /** The room to join. The join has `key` in its options, and `create`. */
+  found: message(33, { request_id: REF, room_type: text(), key: text(), create: optional(FLAG) }),
   /** Number of spectators in a room. Follows each whole state and each resume, and then each change, at most once a second. */
   spectators: message(34, { room_id: ADDRESS, count: COUNT }),
   /** The seat of this client has ended. `message`: text for the player. `code`, `match`: a queue has ended it. */

@@ -26,13 +26,13 @@ const PAIRS = 4
 let requests = 0
 
 /** Asks for a room as `joinOrCreate` does. Returns its id, or the code of the error. */
-async function find({ client }: Player, roomType: string, not: readonly string[] = []): Promise<string> {
+async function find({ client }: Player, roomType: string): Promise<string> {
   const id = ++requests
   const answer = await client.ask(
-    { t: 'find', request_id: id, room: { room_type: roomType, query: {}, not } },
+    { t: 'find', request_id: id, room: { room_type: roomType, query: {} } },
     ({ t, request_id: answered }) => (t === 'found' || t === 'error') && answered === id,
   )
-  return String(answer?.room_id ?? answer?.code)
+  return answer?.t === 'found' ? `${roomType}:${answer.key}` : String(answer?.code)
 }
 
 /** Joins a room. Returns `joined`, or the code of the error. */
@@ -47,14 +47,12 @@ async function joining({ client }: Player, roomType: string, key: string): Promi
 
 /** Does what `joinOrCreate` of the SDK does. Returns the id of the room, or the code of the error. */
 async function joinOrCreate(player: Player, roomType: string): Promise<string> {
-  const not: string[] = []
   for (;;) {
-    const roomId = await find(player, roomType, not)
+    const roomId = await find(player, roomType)
     if (!roomId.startsWith(`${roomType}:`)) return roomId
     const result = await joining(player, roomType, roomId.slice(roomType.length + 1))
     if (result === 'joined') return roomId
     if (result !== 'room_full') return result
-    not.push(roomId)
   }
 }
 

@@ -472,10 +472,26 @@ const FINDING: readonly Row[] = [
     'if (this.#pending.has(id)) this',
   ],
   ['Lists', 'only the first list', 'if (request && !isWatch(request)) this', 'if (request) this'],
-  ['Lists', 'a change replaces the list', 'new Map((rooms ?? rows)', 'new Map((rooms ?? [])'],
-  ['Lists', 'what is gone stays', 'for (const roomId of gone) byId.delete(roomId)', ''],
-  ['Lists', 'no order of its own', '.sort((one, other) => sign * compare(one, other))', ''],
-  ['Lists', 'equally full rooms have no order', '- taken(one) || byAge(one, other)', '- taken(one)'],
+  ['Lists', 'a change replaces the list', '[...(rooms ?? rows)]', '[...(rooms ?? [])]'],
+  ['Lists', 'what is gone stays', 'for (const index of gone) list.splice(index, 1)', ''],
+  [
+    'Lists',
+    'what is gone goes all at once',
+    'of gone) list.splice(index, 1)',
+    'of [...gone].reverse()) list.splice(index, 1)',
+  ],
+  [
+    'Lists',
+    'new rows come at the end',
+    'list.splice(index, 0, set[i]!)',
+    'list.splice(index < 0 ? 0 : 99, 0, set[i]!)',
+  ],
+  [
+    'Lists',
+    'a new row replaces another one',
+    'list.splice(index, 0, set[i]!)',
+    'list.splice(index, 1, set[i]!)',
+  ],
   ['Again', 'requests are not sent again', 'for (const id of this.#pending.keys()) this.#send(id)', ''],
   [
     'Again',
@@ -486,7 +502,7 @@ const FINDING: readonly Row[] = [
 ]
 
 const CLIENT: readonly Row[] = [
-  ['Find', 'the join creates after a code', '{ ...target, create: false }', 'target'],
+  ['Find', 'the join creates after a code', '{ ...target, ...create }', 'target'],
   [
     'Find',
     'banned is final',
@@ -494,7 +510,12 @@ const CLIENT: readonly Row[] = [
     "new Set(['room_full', 'already_joined'])",
   ],
   ['Find', 'every refusal leads to another room', 'if (!ELSEWHERE.has(code)) throw error', ''],
-  ['Find', 'not has only the last room', 'not.push(roomId)', 'not.splice(0, 1, roomId)'],
+  [
+    'Find',
+    'a key ends at a colon',
+    '`${roomType}:${key}`, create',
+    '`${roomType}:${key.split(":")[0]}`, create',
+  ],
   ['Find', 'for ever', 'if (clock.monotonic() >= until)', 'if (false)'],
 ]
 

@@ -195,13 +195,12 @@ const roomful: Dialect = {
   },
   async finder(endpoint, client, map) {
     const { send, until } = await welcomed(endpoint, client)
-    const room = { room_type: 'arena', query: { where: { map } }, options: {}, not: [] }
+    const room = { room_type: 'arena', query: { where: { map } }, options: {} }
     return () => {
       send({ t: 'find', request_id: 1, room })
       return until((message) => {
         if (message.t === 'found') {
-          const key = message.room_id.slice(message.room_id.indexOf(':') + 1)
-          send({ t: 'join', request_id: 2, room_type: 'arena', options: { key } })
+          send({ t: 'join', request_id: 2, room_type: 'arena', options: { key: message.key } })
         }
         return message.t === 'state.snapshot'
       })

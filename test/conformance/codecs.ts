@@ -272,10 +272,19 @@ export const SHAPES: Readonly<Record<ServerName, { opcode: number; fields: reado
       both('request_id', ref),
       listedRooms('rooms'),
       listedRooms('set'),
-      optional(both('gone', (value) => list(value).map(text))),
+      optional(both('gone', (value) => list(value).map(count))),
+      optional(both('at', (value) => list(value).map(count))),
     ],
   },
-  found: { opcode: 33, fields: [both('request_id', ref), both('room_id', text)] },
+  found: {
+    opcode: 33,
+    fields: [
+      both('request_id', ref),
+      both('room_type', text),
+      both('key', text),
+      optional(both('create', flag)),
+    ],
+  },
 }
 
 /** Reads the fields of a message `t`. `value` returns a field on the wire, or undefined if the field is absent. */
@@ -298,12 +307,10 @@ function readFields(
   if (t === 'error' && !ERRORS.has(`${message.code} ${message.retryable}`)) {
     throw new ProtocolFault(`error ${message.code} with retryable ${message.retryable}: no page has it`)
   }
-  const { rooms, set, gone } = message
-  if (
-    t === 'rooms' &&
-    ((rooms === undefined) !== (set !== undefined) || (set === undefined) !== (gone === undefined))
-  )
-    throw new ProtocolFault('rooms has either rooms, or set and gone')
+  const { rooms, ...changes } = message
+  const parts = ['set', 'gone', 'at'].filter((name) => name in changes)
+  if (t === 'rooms' && parts.length !== (rooms === undefined ? 3 : 0))
+    throw new ProtocolFault('rooms has either rooms, or set, gone and at')
   return message
 }
 

@@ -176,9 +176,9 @@ interface ServerMessages {
   }
   move: { in_ms: number; url?: string }
   pong: { at: number; server_time: string }
-  /** Either `rooms`, or `set` and `gone`. */
-  rooms: { request_id: number; rooms?: ListedRoom[]; set?: ListedRoom[]; gone?: string[] }
-  found: { request_id: number; room_id: string }
+  /** Either `rooms`, or `set`, `gone` and `at`. */
+  rooms: { request_id: number; rooms?: ListedRoom[]; set?: ListedRoom[]; gone?: number[]; at?: number[] }
+  found: { request_id: number; room_type: string; key: string; create?: boolean }
 }
 
 export type ServerName = keyof ServerMessages

@@ -7,57 +7,28 @@ local SEARCH_SECONDS = 10
 -- After these refusals, another room may have a free seat (R38).
 local ELSEWHERE = { room_full = true, banned = true, already_joined = true }
 
---- Returns a room id in a form whose bytes are in the order of UTF-16 code units.
-local function utf16_order(room_id)
-  return (room_id:gsub("[\238\239]", function(lead) return string.char(lead:byte() + 10) end))
-end
-
-local function is_older(a, b)
-  if a.created_at ~= b.created_at then return a.created_at < b.created_at end
-  return utf16_order(a.room_id) < utf16_order(b.room_id)
-end
-
-local function is_fuller(a, b)
-  local a_taken, b_taken = a.players + a.reserved, b.players + b.reserved
-  if a_taken ~= b_taken then return a_taken > b_taken end
-  return is_older(a, b)
-end
-
-local ORDERS = {
-  fullest = is_fuller,
-  emptiest = function(a, b) return is_fuller(b, a) end,
-  oldest = is_older,
-  newest = function(a, b) return is_older(b, a) end,
-}
-
 --- Returns the list after a message `rooms` (R37).
-local function list_after(list, message, order)
-  if message.rooms then return message.rooms end
-  local by_id, result = {}, values.array()
-  for _, row in ipairs(values.splice(list, #list, 0, message.set or {})) do
-    by_id[row.room_id] = row
+local function list_after(list, message)
+  local result = message.rooms or values.splice(list, #list, 0, {})
+  for _, index in ipairs(message.gone or {}) do
+    table.remove(result, index + 1)
   end
-  for _, room_id in ipairs(message.gone or {}) do
-    by_id[room_id] = nil
+  for number, index in ipairs(message.at or {}) do
+    table.insert(result, index + 1, message.set[number])
   end
-  for _, row in pairs(by_id) do
-    table.insert(result, row)
-  end
-  table.sort(result, ORDERS[order or "fullest"])
   return result
 end
 
---- Returns the `join` of a room that the server has named.
-local function join_of(room_id, options, how)
-  local room_type, key = room_id:match("^(.-):(.*)$")
+--- Returns the `join` of a room that the server has named: {room_type, key, create}.
+local function join_of(found, options, how)
   local named = values.copy(options or {})
-  named.key = key
+  named.key = found.key
   return {
     t = "join",
-    room_type = room_type,
+    room_type = found.room_type,
     options = named,
-    create = how.create,
-    watch = how.watch,
+    create = found.create,
+    watch = how and how.watch,
   }
 end
 
@@ -69,7 +40,7 @@ return function(Client)
     id = client:_request(request, function(message)
       if message.t == "error" or not watch then client:_forget(id) end
       if message.t == "error" then return callback(nil, Room.make_error(message)) end
-      rows = list_after(rows, message, query and query.order)
+      rows = list_after(rows, message)
       callback(rows)
     end)
     return function()
@@ -93,7 +64,7 @@ return function(Client)
     room:_find(
       { t = "find", code = code },
       function(found)
-        room:_start(join_of(found.room_id, options, { create = false, watch = how and how.watch }))
+        room:_start(join_of(found, options, how))
       end
     )
     return room
@@ -117,9 +88,7 @@ return function(Client)
 
     function search()
       room:_find({ t = "find", room = wanted }, function(found)
-        wanted["not"] = wanted["not"] or values.array()
-        table.insert(wanted["not"], found.room_id)
-        room:_start(join_of(found.room_id, options, {}), refused)
+        room:_start(join_of(found, options), refused)
       end)
     end
 
@@ -139,7 +108,8 @@ return function(Client)
       local match = why.match
       if not match then return room:_lose(why) end
       self._matches[queue_type] = match.room_id
-      room:_start(join_of(match.room_id, match.options, { create = false }))
+      local match_type, key = match.room_id:match("^(.-):(.*)$")
+      room:_start(join_of({ room_type = match_type, key = key, create = false }, match.options))
     end
     return room
   end

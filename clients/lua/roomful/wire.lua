@@ -33,8 +33,8 @@ local MESSAGES = [[
 27 move in_ms url
 28 pong at server_time
 29 room room_id
-32 rooms request_id rooms set gone
-33 found request_id room_id
+32 rooms request_id rooms set gone at
+33 found request_id room_type key create
 34 spectators : count
 35 left room_id member_id reason code message match
 ]]
@@ -57,7 +57,7 @@ end
 --- The fields of the arrays that stand for objects.
 wire.LISTED = words("room_id member_id epoch seq settled")
 wire.RESUME = words("session_id resume_token rooms")
-wire.WANTED = words("room_type query options not")
+wire.WANTED = words("room_type query options")
 wire.ASK_REASONS = words("sequence checksum")
 local REASONS = words("left session_ended kicked closed replaced")
 

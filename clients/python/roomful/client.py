@@ -131,8 +131,8 @@ class Client:
         self, code: str, *, options: dict[str, Any] | None = None, watch: bool = False
     ) -> Room[Any]:
         """Joins the room with a code. Capitals, spaces and dashes in the code do not matter."""
-        room_type, key = await self._find({"code": code.strip()})
-        return await self.join(room_type, key=key, options=options, watch=watch, create=False)
+        found = await self._find({"code": code.strip()})
+        return await self.join(**found, options=options, watch=watch)
 
     async def join_or_create(
         self,
@@ -142,17 +142,16 @@ class Client:
         query: dict[str, Any] | None = None,
     ) -> Room[Any]:
         """Joins a room that has a free seat and matches the query, or creates one."""
-        until, refused = self._now() + FIND_SECONDS, list[str]()
+        until = self._now() + FIND_SECONDS
         room: Message = {"room_type": room_type}
         room |= {k: v for k, v in (("query", query), ("options", options)) if v}
         while True:
-            _, key = await self._find({"room": room | ({"not": refused[-64:]} if refused else {})})
+            found = await self._find({"room": room})
             try:
-                return await self.join(room_type, key=key, options=options)
+                return await self.join(**found, options=options)
             except RoomfulError as error:
                 if error.code not in ELSEWHERE or self._now() >= until:
                     raise
-                refused.append(f"{room_type}:{key}")
 
     async def rooms(self, room_type: str, query: dict[str, Any] | None = None) -> list[ListedRoom]:
         """Returns the rooms of a type with `listing`. `query`: `where`, `order`, `limit`, `full`."""
@@ -241,12 +240,11 @@ class Client:
             text = f"the server has not answered within {self._timeout} s"
             raise RoomfulError("no_answer", text, True) from None
 
-    async def _find(self, by: Message) -> tuple[str, str]:
-        """Returns the type and the key of a room (R38)."""
+    async def _find(self, by: Message) -> Message:
+        """Returns what a join of the room needs (R38)."""
         self._check_open()
         found = await self._answer(self._requests.ask({"t": "find"} | by))
-        room_type, _, key = found["room_id"].partition(":")
-        return room_type, key
+        return {name: found[name] for name in ("room_type", "key", "create") if name in found}
 
     def _end(self, why: RoomfulError) -> None:
         if self.status == "closed":

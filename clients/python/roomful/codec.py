@@ -20,7 +20,7 @@ heartbeat_seconds node_id server_time limits; 17 joined request_id room_id membe
 20 state.resync : epoch seq checksum keys state members layers; 24 reply : ref data; 25 ack : ref;
 21 state.patch : epoch seq checksum keys change layers; 22 event : name data; 27 move in_ms url;
 23 member : member_id sub connected spectator; 29 room room_id; 28 pong at server_time;
-32 rooms request_id rooms set gone; 33 found request_id room_id; 34 spectators : count;
+32 rooms request_id rooms set gone at; 33 found request_id room_type key create; 34 spectators : count;
 35 left room_id member_id reason code message match;
 26 error code message retryable request_id room_id ref match"""
 BY_OPCODE = {int(code): (t, names) for code, t, *names in map(str.split, LISTS.split(";"))}
@@ -29,7 +29,7 @@ LIMITS = "max_message_bytes", "messages_per_second", "message_burst", "max_rooms
 LISTED = "room_id", "member_id", "epoch", "seq", "settled"
 MEMBER = "member_id", "sub", "connected", "spectator"
 ROW = "room_id", "players", "max_players", "reserved", "created_at", "data", "spectators"
-FIND = "room_type", "query", "options", "not"
+FIND = "room_type", "query", "options"
 ASK_REASONS = "sequence", "checksum"
 STATE_FRAMES = {t for t, names in BY_OPCODE.values() if "epoch" in names}
 

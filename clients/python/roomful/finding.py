@@ -1,7 +1,7 @@
 """Requests about rooms that the client is not in (R37 to R39)."""
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NotRequired, Protocol, TypedDict
 
@@ -65,11 +65,10 @@ class Requests:
     ) -> Callable[[], None]:
         """Calls `changed` with each list. Returns a function that ends this."""
         rows: list[ListedRoom] = []
-        order = (message.get("query") or {}).get("order", "fullest")
 
         def answered(frame: Message) -> None:
             nonlocal rows
-            rows = list_after(rows, frame, order)
+            rows = list_after(rows, frame)
             call(changed, rows)
 
         def ended(error: RoomfulError) -> None:
@@ -108,15 +107,11 @@ class Requests:
         return request_id
 
 
-def list_after(rows: Iterable[ListedRoom], frame: Message, order: str) -> list[ListedRoom]:
+def list_after(rows: list[ListedRoom], frame: Message) -> list[ListedRoom]:
     """Returns a list after a message, which has the whole list or what has changed (R37)."""
-    changed = {row["room_id"]: row for row in frame.get("rooms", rows)}
-    changed |= {row["room_id"]: row for row in frame.get("set", ())}
-    for room_id in frame.get("gone", ()):
-        changed.pop(room_id, None)
-
-    def position(row: ListedRoom) -> tuple[int, str, bytes]:
-        taken = row["players"] + row["reserved"] if order in ("fullest", "emptiest") else 0
-        return -taken, row["created_at"], row["room_id"].encode("utf-16-be")
-
-    return sorted(changed.values(), key=position, reverse=order in ("emptiest", "newest"))
+    after = list(frame.get("rooms", rows))
+    for index in frame.get("gone", ()):
+        del after[index]
+    for index, row in zip(frame.get("at", ()), frame.get("set", ()), strict=True):
+        after.insert(index, row)
+    return after

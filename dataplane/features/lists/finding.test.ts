@@ -4,6 +4,7 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import { listAfter } from '../../../client/finding.ts'
 import { codeKey } from '../../../shared/ids.ts'
 import type { JsonObject } from '../../../shared/json.ts'
+import type { ErrorCode } from '../../../shared/protocol/error-codes.ts'
 import { memoryStore } from '../../../shared/store/memory/memory.ts'
 import { StoreUnavailable } from '../../../shared/store/port.ts'
 import { FakeClock } from '../../../test/kit/fake-clock.ts'
@@ -77,7 +78,10 @@ const withCode = (client: TestClient, code: string): Promise<unknown> => {
   client.send({ t: 'find', request_id: id, code })
   return answered(client, id)
 }
-const found = (roomId: string) => expect.objectContaining({ t: 'found', room_id: roomId })
+const found = (roomId: string) => {
+  const [room_type, key] = roomId.split(':')
+  return expect.objectContaining({ t: 'found', room_type, key })
+}
 
 describe('A list of rooms', () => {
   it('has the rows of the directory, without codes and nodes', async () => {
@@ -408,10 +412,7 @@ describe('Wrong codes', () => {
 })
 
 describe('A room for joinOrCreate', () => {
-  const find = async (
-    client: TestClient,
-    room: { options?: JsonObject; query?: JsonObject; not?: string[] } = {},
-  ) => {
+  const find = async (client: TestClient, room: { options?: JsonObject; query?: JsonObject } = {}) => {
     const id = ++lastId
     client.send({ t: 'find', request_id: id, room: { room_type: 'arena', ...room } })
     return answered(client, id)
@@ -419,7 +420,7 @@ describe('A room for joinOrCreate', () => {
 
   it('is the room that the placer chooses', async () => {
     const { client, welcome } = await test.hello(await test.token({ rooms: ['arena'] }))
-    const room = { query: { where: { map: 'ice' } }, options: { map: 'ice' }, not: ['arena:full'] }
+    const room = { query: { where: { map: 'ice' } }, options: { map: 'ice' } }
     expect(await find(client, room)).toEqual(found('arena:chosen'))
     expect(placed).toEqual([
       {
@@ -429,7 +430,7 @@ describe('A room for joinOrCreate', () => {
         optionsHash: expect.any(String),
         sessionId: welcome.session_id,
         requestId: lastId,
-        not: ['arena:full'],
+        not: [],
         allows: ['arena'],
         maxPlayers: 4,
         isPromised: true,
@@ -466,6 +467,34 @@ describe('A room for joinOrCreate', () => {
     expect(placed.map(({ isPromised, instead }) => [isPromised, instead])).toEqual(
       Array(10).fill([true, undefined]),
     )
+  })
+
+  it('is none that the session is in, nor for 10 s one that has refused it', async () => {
+    const { client } = await test.hello()
+    const joins = async (key: string, refusal?: ErrorCode) => {
+      if (refusal) test.owner.silent.add('join')
+      const join = test.owner.next('join')
+      client.send({ t: 'join', request_id: ++lastId, room_type: 'arena', options: { key } })
+      const { member_id, request_id } = await join
+      test.owner.silent.clear()
+      const refused = { kind: 'refused', member_id, request_id, message: 'no' } as const
+      if (refusal) test.owner.room(key).send({ ...refused, code: refusal })
+      await client.roundTrip()
+    }
+    const leftOut = async () => {
+      await find(client)
+      return placed.at(-1)!.not
+    }
+    await joins('mine')
+    await joins('full', 'room_full')
+    await joins('closed', 'join_refused')
+    expect(await leftOut()).toEqual(['arena:mine', 'arena:full'])
+    test.clock.advance(5000)
+    await joins('banned', 'banned')
+    await joins('other', 'already_joined')
+    expect(await leftOut()).toEqual(['arena:mine', 'arena:full', 'arena:banned', 'arena:other'])
+    test.clock.advance(5000)
+    expect(await leftOut()).toEqual(['arena:mine', 'arena:banned', 'arena:other'])
   })
 
   it('is requested with a hash that distinguishes options, whatever the order of their keys', async () => {

@@ -20,6 +20,9 @@ const MAX_QUERY_LENGTH = 4096
 /** Maximum number of codes that a session remembers; older ones are dropped. */
 const MAX_CODES = 16
 
+/** Time for which a session is not led to a room that has refused it. */
+const REFUSED_MS = 10_000
+
 /** Minimum time between two logs of the same failure of lists and finds. */
 const QUIET_MS = 10_000
 
@@ -142,11 +145,13 @@ class ClientFinder implements RoomFinder {
   #find(session: Session, request: Ask<'find'>): void {
     const { request_id: requestId } = request
     void this.#answer(requestId, async () => {
-      const roomId =
-        'code' in request
-          ? await this.#withCode(session, request.code)
-          : await this.#place(session, requestId, request.room)
-      this.#connection.send({ t: 'found', request_id: requestId, room_id: roomId })
+      const byCode = 'code' in request
+      const roomId = byCode
+        ? await this.#withCode(session, request.code)
+        : await this.#place(session, requestId, request.room)
+      const colon = roomId.indexOf(':')
+      const room = { room_type: roomId.slice(0, colon), key: roomId.slice(colon + 1) }
+      this.#connection.send({ t: 'found', request_id: requestId, ...room, ...(byCode && { create: false }) })
     })
   }
 
@@ -227,10 +232,17 @@ class ClientFinder implements RoomFinder {
     return roomId
   }
 
+  /** Returns the rooms to which a session must not be led: those that it is in, and those that have just refused it. */
+  #leftOut({ subscriptions, refusals }: Session): string[] {
+    const since = this.#finding.environment.clock.monotonic() - REFUSED_MS
+    const refused = [...(refusals ?? [])].flatMap(([roomId, at]) => (at > since ? roomId : []))
+    return [...subscriptions.keys(), ...refused]
+  }
+
   async #place(
     session: Session,
     requestId: number,
-    { room_type: roomType, query, options = {}, not = [] }: Extract<Ask<'find'>, { room: unknown }>['room'],
+    { room_type: roomType, query, options = {} }: Extract<Ask<'find'>, { room: unknown }>['room'],
   ): Promise<string> {
     const { promises, environment } = this.#finding
     const { placing, maxPlayers } = environment
@@ -244,7 +256,7 @@ class ClientFinder implements RoomFinder {
       optionsHash: hash('sha256', canonicalJson(options), 'base64url'),
       sessionId: session.sessionId,
       requestId,
-      not,
+      not: this.#leftOut(session),
       allows: session.claims.rooms,
       maxPlayers: maxPlayers(roomType),
       ...promises.ask(session, requestId, roomType),

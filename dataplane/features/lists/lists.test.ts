@@ -89,7 +89,7 @@ const delayed = async (by: string): Promise<number> => {
 }
 
 describe('The list of a watch', () => {
-  it('comes whole, and then as the rows that change and the ids of the rooms that go', async () => {
+  it('comes whole, and then as the positions of the rows that go, and new rows with theirs', async () => {
     const [one, two, three] = [listedRow('one'), listedRow('two'), listedRow('three')]
     const fuller = { ...two, players: 2 }
     lists.all = [one, two, three]
@@ -103,16 +103,16 @@ describe('The list of a watch', () => {
     const brief = (list?: readonly ListedRoom[]) => list?.map(({ room_id, players }) => [room_id, players])
     expect(
       client.received.flatMap((message) =>
-        message.t === 'rooms' ? [[brief(message.rooms), brief(message.set), message.gone]] : [],
+        message.t === 'rooms' ? [[brief(message.rooms), message.gone, brief(message.set), message.at]] : [],
       ),
     ).toEqual([
-      [[row('one'), row('two'), row('three')], undefined, undefined],
-      [undefined, [row('two', 2)], ['arena:three']],
-      [undefined, [row('three')], []],
-      [undefined, [], ['arena:two', 'arena:three']],
+      [[row('one'), row('two'), row('three')], undefined, undefined, undefined],
+      [undefined, [2, 1], [row('two', 2)], [0]],
+      [undefined, [], [row('three')], [2]],
+      [undefined, [2, 0], [], []],
       // No row stays.
-      [[], undefined, undefined],
-      [[row('two'), row('three')], undefined, undefined],
+      [[], undefined, undefined, undefined],
+      [[row('two'), row('three')], undefined, undefined, undefined],
     ])
   })
 

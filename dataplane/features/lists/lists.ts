@@ -244,28 +244,36 @@ class EncodedRows {
     const byCodec = byBefore.get(before) ?? new Map<Codec, Encoded>()
     byBefore.set(before, byCodec)
     if (!byCodec.has(codec)) {
-      const list = listAfter(before, rows)
+      const list = changesOf(before, rows)
       byCodec.set(codec, list && codec.encode({ t: 'rooms', request_id: 1, ...list }))
     }
     return byCodec.get(codec)
   }
 }
 
-/** Returns what a client with the list `before` lacks. Undefined: nothing. */
-function listAfter(
+/**
+ * Returns what a client with the list `before` lacks. Undefined: nothing. Both lists have one order, in which a row has its place for what
+ * players see of it. So rows that stay have the same order in both.
+ */
+export function changesOf(
   before: readonly RoomRow[],
   rows: readonly RoomRow[],
-): { rooms: ListedRoom[] } | { set: ListedRoom[]; gone: string[] } | undefined {
+): { rooms: ListedRoom[] } | { gone: number[]; set: ListedRoom[]; at: number[] } | undefined {
   const left = new Map(before.map((row) => [row.room_id, row]))
   const set: ListedRoom[] = []
-  for (const row of rows) {
-    if (!isShownAs(row, left.get(row.room_id))) set.push(listed(row))
-    left.delete(row.room_id)
+  const at: number[] = []
+  for (const [index, row] of rows.entries()) {
+    if (isShownAs(row, left.get(row.room_id))) left.delete(row.room_id)
+    else {
+      set.push(listed(row))
+      at.push(index)
+    }
   }
-  const gone = [...left.keys()]
+  // The last one first, so that each position is that in `before`.
+  const gone = before.flatMap(({ room_id: roomId }, index) => (left.has(roomId) ? index : [])).reverse()
   if (before !== NOTHING && set.length + gone.length === 0) return undefined
   // If no row stays, the whole list is shorter.
-  return set.length === rows.length ? { rooms: set } : { set, gone }
+  return set.length === rows.length ? { rooms: set } : { gone, set, at }
 }
 
 /** Returns true if players see no difference between two rows. */

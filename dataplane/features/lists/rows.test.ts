@@ -2,12 +2,15 @@ import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { listAfter } from '../../../client/finding.ts'
 import type { Json } from '../../../shared/json.ts'
+import type { ListedRoom } from '../../../shared/protocol/messages.ts'
+import { changesOf } from './lists.ts'
 import {
   decodeRow,
   encodeRow,
   InvalidQuery,
   isBefore,
   type RoomQuery,
+  type RoomRow,
   readQuery,
   rowMatcher,
   type StoredRow,
@@ -148,15 +151,26 @@ describe('A watched list of a client', () => {
   )
 
   it.each(['fullest', 'emptiest', 'newest', 'oldest'] as const)(
-    'is sorted as the server sorts: %s',
+    'is that of the server after each change, and gets each row that stays once: %s',
     (order) => {
+      const sorted = (rows: object[]) =>
+        (rows as RoomRow[]).sort((one, other) => (isBefore(order, one, other) ? -1 : 1))
       fc.assert(
-        fc.property(ROWS, ROWS, (before, rows) => {
-          const known = listAfter([], { t: 'rooms', request_id: 1, rooms: before }, order)
-          const ids = rows.map(({ room_id }) => room_id)
-          const gone = before.map(({ room_id }) => room_id).filter((id) => !ids.includes(id))
-          const list = listAfter(known, { t: 'rooms', request_id: 1, set: rows, gone }, order)
-          expect(list).toEqual(rows.sort((one, other) => (isBefore(order, one, other) ? -1 : 1)))
+        fc.property(ROWS, ROWS, (one, other) => {
+          const before = sorted(one)
+          const rows = sorted(other)
+          const changes = changesOf(before, rows)
+          if (!changes) {
+            expect(rows).toEqual(before)
+            return
+          }
+          expect(
+            listAfter(before as unknown as ListedRoom[], { t: 'rooms', request_id: 1, ...changes }),
+          ).toEqual(rows)
+          const same = rows.filter((row) =>
+            before.some((known) => JSON.stringify(known) === JSON.stringify(row)),
+          )
+          if ('set' in changes) expect(changes.set.length + same.length).toBe(rows.length)
         }),
       )
     },

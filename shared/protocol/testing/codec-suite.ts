@@ -134,7 +134,7 @@ export function codecSuite(name: string, { codec, client, raw, later }: Subject)
         { ...row, data: { map: 'desert', level: 1.5 } },
         { ...row, max_players: 4, data: null },
       ]
-      const lists = [{ rooms: [] }, { rooms: rows }, { set: rows, gone: ['arena:one'] }]
+      const lists = [{ rooms: [] }, { rooms: rows }, { gone: [2], set: rows, at: [0, 1] }]
       const server = codec()
       const encoded = (list: (typeof lists)[number], id: number) =>
         Buffer.from(server.encode({ t: 'rooms', request_id: id, ...list }))

@@ -592,7 +592,7 @@ describe('Judge: find', () => {
 
   it('accepts a client whose requests were answered or refused, or whose watch has ended', () => {
     const script = new Script().begin().say('find', find).say('rooms', list)
-    script.hear({ t: 'found', request_id: 1, room_id: ROOM })
+    script.hear({ t: 'found', request_id: 1, room_type: 'counter', key: 'a' })
     script.hear({ t: 'error', code: 'rate_limited', request_id: 2 })
     back(script.say('rooms', { ...list, request_id: 3, watch: true })).pass(PATIENCE_MS)
     expect(script.mistakes).toEqual([])
