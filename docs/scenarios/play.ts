@@ -495,19 +495,6 @@ finding.add('R38', 'a room with a free seat, after others that have refused the 
   s.expect({ room_id: TWO, state: STATE, outcomes: { j: 'done' } })
 })
 
-finding.add('R38', 'for at most 10 seconds', (s) => {
-  s.do('join_or_create', { as: 'j', room_type: 'arena', options: OPTIONS, query: QUERY })
-  for (let request = 1; request < 4; request += 2) {
-    s.client({ t: 'find', request_id: request }).wait(6000)
-    s.server(foundAs(request))
-    s.client({ t: 'join', request_id: request + 1 }).error('room_full', {
-      request_id: request + 1,
-      room_id: ARENA,
-    })
-  }
-  s.client(null)
-})
-
 finding.add('R38', 'another refusal is final', (s) => {
   s.do('join_or_create', { as: 'j', room_type: 'arena', options: OPTIONS, query: QUERY })
   s.client({ t: 'find', request_id: 1 }).server(foundAs(1))

@@ -510,13 +510,6 @@ const CLIENT: readonly Row[] = [
     "new Set(['room_full', 'already_joined'])",
   ],
   ['Find', 'every refusal leads to another room', 'if (!ELSEWHERE.has(code)) throw error', ''],
-  [
-    'Find',
-    'a key ends at a colon',
-    '`${roomType}:${key}`, create',
-    '`${roomType}:${key.split(":")[0]}`, create',
-  ],
-  ['Find', 'for ever', 'if (clock.monotonic() >= until)', 'if (false)'],
 ]
 
 const rows = (source: string, list: readonly Row[]): readonly Mutant[] =>
