@@ -20,6 +20,8 @@ interface Block {
   readonly bytes: Buffer
   /** End of the last update. */
   end: number
+  /** Number of updates. */
+  length: number
 }
 
 /** Bytes that a block takes in addition to its buffer. */
@@ -81,6 +83,7 @@ export class UpdateLog {
     if (layers)
       for (const { layer, change } of layers) at = writeFrames(bytes, at, LAYER, layer, change ?? GONE)
     block.end = at
+    block.length++
     this.#length++
   }
 
@@ -90,6 +93,7 @@ export class UpdateLog {
     if (!block) return undefined
     const epoch = block.bytes.readDoubleLE(this.#start + 4)
     this.#start += block.bytes.readUInt32LE(this.#start)
+    block.length--
     this.#length--
     if (this.#start === block.end) {
       this.#blocks.shift()
@@ -108,10 +112,14 @@ export class UpdateLog {
 
   /** Yields the updates from number `from` on. The oldest is number 0. */
   *from(from: number): IterableIterator<LoggedUpdate> {
-    let number = 0
-    for (const [i, { bytes, end }] of this.#blocks.entries())
-      for (let at = i === 0 ? this.#start : 0; at < end; at += bytes.readUInt32LE(at))
-        if (number++ >= from) yield read(bytes, at)
+    let skipped = 0
+    // Most members have missed few updates, so most blocks are not looked at.
+    for (const [i, { bytes, end, length }] of this.#blocks.entries())
+      if (skipped + length <= from) skipped += length
+      else
+        for (let at = i === 0 ? this.#start : 0; at < end; at += bytes.readUInt32LE(at))
+          if (skipped < from) skipped++
+          else yield read(bytes, at)
   }
 
   #blockFor(size: number): Block {
@@ -120,7 +128,7 @@ export class UpdateLog {
     const share = Math.min(MAX_BLOCK_BYTES, Math.max(MIN_BLOCK_BYTES, this.#bytes * BLOCK_SHARE))
     // Not from the pool of Node, whose blocks would stay in memory as long as one update.
     const bytes = Buffer.allocUnsafeSlow(Math.max(size, Math.ceil(share)))
-    const block = { bytes, end: 0 }
+    const block = { bytes, end: 0, length: 0 }
     this.#blocks.push(block)
     this.#bytes += BLOCK_BYTES + bytes.length
     return block
