@@ -33,10 +33,10 @@ class Client:
     """A session of one player: `async with Client(url, get_token=…) as client`.
 
     `get_token` returns a token of the player from your backend. A coroutine function is best;
-    any other function runs in a thread. `dev`: a name for the player, with `roomful dev` only.
-    `project_id` is for tokens that name no project. `codec` is MsgPack or Json. The server may
-    move the client to the host of `url` and to `move_hosts`. `timeout`: seconds for each answer
-    of the server, and for `connect`.
+    any other function runs in a thread. `dev`: a name for the player, or its `sub` and `data`, with
+    `roomful dev` only. `project_id` is for tokens that name no project. `codec` is MsgPack or Json.
+    The server may move the client to the host of `url` and to `move_hosts`. `timeout`: seconds for
+    each answer of the server, and for `connect`.
 
     Set `on_status(status, error)`. It is called after each change of `status`, and with the error
     of each failed attempt to connect."""
@@ -48,7 +48,7 @@ class Client:
         url: str = "ws://localhost:4000",
         *,
         get_token: GetToken | None = None,
-        dev: str | None = None,
+        dev: str | dict[str, Any] | None = None,
         project_id: str | None = None,
         codec: Callable[[], Codec] = MsgPack,
         move_hosts: tuple[str, ...] = (),
@@ -66,7 +66,7 @@ class Client:
         self.frames = 0
         self.codec = codec
         self._url, self._move_hosts = url, {urlsplit(url).hostname, *move_hosts}
-        self._get_token = get_token or (lambda: dev_token(url, str(dev)))
+        self._get_token = get_token or (lambda: dev_token(url, dev or ""))
         self._project_id, self._timeout = project_id, timeout
         self._open_socket, self._random = open_socket, random
         self._requests, self._request_ids = Requests(self), count(1)

@@ -26,7 +26,7 @@ class Socket(Protocol):
 
 async def open_websocket(url: str, subprotocols: Sequence[Any]) -> Socket:
     """Opens a websocket within 10 seconds. Raises one of LOST."""
-    return await websockets.connect(
+    socket: Socket = await websockets.connect(
         url,
         subprotocols=subprotocols,
         compression=None,
@@ -34,6 +34,7 @@ async def open_websocket(url: str, subprotocols: Sequence[Any]) -> Socket:
         ping_interval=None,
         close_timeout=1,
     )
+    return socket
 
 
 class Taker(Protocol):

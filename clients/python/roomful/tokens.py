@@ -8,6 +8,7 @@ import threading
 import urllib.request
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from typing import Any
 from urllib.parse import urlsplit
 
 from .errors import RoomfulError, settle
@@ -16,12 +17,12 @@ GetToken = Callable[[], str | Awaitable[str]]
 PASETO, SIGNATURE_BYTES = "v4.public.", 64
 
 
-def dev_token(url: str, sub: str) -> str:
+def dev_token(url: str, player: str | dict[str, Any]) -> str:
     """Returns a token of `roomful dev`, whose websocket has this URL."""
     address = urlsplit(url)
     scheme = "https" if address.scheme == "wss" else "http"
     token_url = address._replace(scheme=scheme, path="/dev/token", query="", fragment="").geturl()
-    body = json.dumps({"sub": sub}).encode()
+    body = json.dumps({"sub": player} if isinstance(player, str) else player).encode()
     try:
         with urllib.request.urlopen(token_url, body, timeout=5) as answer:
             token: str = json.load(answer)["token"]

@@ -5,6 +5,7 @@ import json
 import threading
 import time
 import unittest
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import ClassVar
 from unittest.mock import patch
 
@@ -12,6 +13,7 @@ from fakes import FakeSocket, client_message, pass_time, run
 
 from roomful import Client, GameClient, Json, RoomfulError, party_code
 from roomful.state import checksum
+from roomful.tokens import dev_token
 
 URL = "ws://server.test"
 WELCOME = {
@@ -235,6 +237,37 @@ class ConnectTest(unittest.TestCase):
                 Client(URL, **options if options else {}, get_token=token if options else None)
         with self.assertRaisesRegex(ValueError, "ws:// or wss://"):
             Client("localhost:4000", dev="ada")
+
+
+class DevTest(unittest.TestCase):
+    def asked(self, player, status=200):
+        """Asks a server for a token. Returns the token, and what it was asked."""
+
+        class Answer(BaseHTTPRequestHandler):
+            def do_POST(self):
+                length = int(self.headers["content-length"])
+                questions.append((self.path, json.loads(self.rfile.read(length))))
+                self.send_response(status)
+                self.end_headers()
+                self.wfile.write(b'{"token": "v4.public.abc"}')
+
+            def log_message(self, *_):
+                pass
+
+        questions = []
+        with HTTPServer(("127.0.0.1", 0), Answer) as server:
+            threading.Thread(target=server.handle_request).start()
+            return dev_token(f"ws://127.0.0.1:{server.server_port}/", player), questions[0]
+
+    def test_a_player_by_name_or_with_data(self):
+        ada = {"sub": "ada", "data": {"elo": 1200}}
+        for player, body in (("ada", {"sub": "ada"}), (ada, ada)):
+            self.assertEqual(self.asked(player), ("v4.public.abc", ("/dev/token", body)))
+
+    def test_another_server_is_no_reason_to_try_again(self):
+        with self.assertRaisesRegex(RoomfulError, "needs `roomful dev`.*404") as caught:
+            self.asked("ada", 404)
+        self.assertFalse(caught.exception.retryable)
 
 
 class QueueTest(unittest.TestCase):
