@@ -52,6 +52,9 @@ export default defineConfig({
       // Braces in indented code, as in docstrings, are not expressions of Vue.
       md.renderer.rules.code_block = (tokens, index) =>
         `<pre v-pre tabindex="0"><code>${md.utils.escapeHtml(tokens[index].content)}</code></pre>\n`
+      // A long name, such as that of a metric or an option, breaks between its words.
+      md.renderer.rules.code_inline = (tokens, index) =>
+        `<code v-pre>${md.utils.escapeHtml(tokens[index].content).replace(/(?<=_)(?=\w)|(?<=[a-z])(?=[A-Z])/g, '<wbr>')}</code>`
       // Pages link to each other as files of the repository. A link to another file becomes text.
       md.core.ruler.push('links', ({ tokens, env }) => {
         const page: string = (env.realPath ?? env.path).slice(root.length)
