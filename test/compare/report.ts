@@ -1,7 +1,7 @@
 import { alignedRows, count, digits, NONE, percent, quantile } from '../../loadtest/text.ts'
 import type { Scenario } from './scenarios.ts'
 
-/** Figures of a measurement, in the order of the tables. docs/loadtest.md explains them. */
+/** Figures of a measurement, in the order of the tables. lab-book.md explains them. */
 const COLUMNS = [
   { name: 'cost', title: 'CPU-µs', text: digits },
   { name: 'finding', title: 'CPU-µs per joinOrCreate', text: digits },
