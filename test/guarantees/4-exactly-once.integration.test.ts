@@ -131,7 +131,7 @@ describe('guarantee 4: exactly once', () => {
       }
       expect(await asked).toEqual({ number: 1 })
       expect(await player.room.request('draw')).toEqual({ number: 3 })
-      expect(witness.room.state.drawn).toBe(3)
+      await until('the witness has the last draw', async () => witness.room.state.drawn === 3)
     },
   )
 
