@@ -57,5 +57,11 @@ export const pythonPath = (): string =>
     PYTHONS.find((name) => spawnSync(name, ['-c', 'import websockets, msgpack']).status === 0),
   )
 
+/** Returns the command of a LuaJIT that has LuaSocket. Installs them if they are missing (`findOrInstall`). */
+export const luajitPath = (): string =>
+  findOrInstall('LuaJIT with LuaSocket', ['luajit', 'lua-socket'], () =>
+    spawnSync('luajit', ['-e', 'require "socket"']).status === 0 ? 'luajit' : undefined,
+  )
+
 // `npx tsx test/support/debian-package.ts` prints the command of Python.
 if (import.meta.url === pathToFileURL(process.argv[1] ?? '').href) process.stdout.write(`${pythonPath()}\n`)

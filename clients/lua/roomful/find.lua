@@ -63,9 +63,7 @@ return function(Client)
     local room = self:_add_room()
     room:_find(
       { t = "find", code = code },
-      function(found)
-        room:_start(join_of(found, options, how))
-      end
+      function(found) room:_start(join_of(found, options, how)) end
     )
     return room
   end
@@ -87,9 +85,10 @@ return function(Client)
     end
 
     function search()
-      room:_find({ t = "find", room = wanted }, function(found)
-        room:_start(join_of(found, options), refused)
-      end)
+      room:_find(
+        { t = "find", room = wanted },
+        function(found) room:_start(join_of(found, options), refused) end
+      )
     end
 
     search()

@@ -5,14 +5,18 @@ import { connect } from 'roomful/client'
 import { afterAll, beforeAll, describe, expect, it, onTestFinished, vi } from 'vitest'
 import { WebSocket } from 'ws'
 import { startService, type TestService } from '../../support/cluster.ts'
-import { pythonPath } from '../../support/debian-package.ts'
+import { luajitPath, pythonPath } from '../../support/debian-package.ts'
 import { report } from './command.ts'
 import { type FrameFault, ONE_OF, TIMED, type TimedFault } from './faults.ts'
 import { ConformancePlayer } from './player.ts'
 import { FaultProxy, type ProxyOptions } from './proxy.ts'
 
 const PATIENT = { timeout: 60_000 }
-const BOT = new URL('../../../clients/python/bot.py', import.meta.url).pathname
+/** The command and the players of each client. */
+const BOTS = {
+  Python: [pythonPath, '../../../clients/python/bot.py'],
+  Lua: [luajitPath, '../../../clients/lua/bot.lua'],
+} as const
 
 let service: TestService
 let projectId = ''
@@ -365,16 +369,28 @@ describe('the conformance proxy', () => {
     expect(proxy.server_faults).toEqual([])
   })
 
-  it('finds no mistake of the client in Python under any fault', async () => {
-    const proxy = await proxied()
-    const env = { ...process.env, ROOMFUL_URL: proxy.url, ROOMFUL_TOKEN_URL: `${proxy.tokenUrl}player` }
-    const bot = spawn(pythonPath(), [BOT], { env, stdio: ['ignore', 'ignore', 'inherit'] })
-    onTestFinished(() => void bot.kill())
-    const ended = once(bot, 'exit')
-    await strikeAll(proxy)
-    await proxy.stop()
-    expect(await ended).toEqual([0, null])
-    expect(report(proxy)).toMatch(/\nok\n$/)
-    expect(proxy.server_faults).toEqual([])
-  })
+  it.each(Object.entries(BOTS))(
+    'finds no mistake of the client in %s under any fault',
+    async (_, [command, players]) => {
+      const proxy = await proxied()
+      const { url, tokenUrl } = proxy
+      const settings = {
+        ROOMFUL_URL: url,
+        ROOMFUL_TOKEN_URL: `${tokenUrl}player`,
+        ROOMFUL_PROJECT_ID: projectId,
+      }
+      const program = new URL(players, import.meta.url).pathname
+      const bot = spawn(command(), [program], {
+        env: { ...process.env, ...settings },
+        stdio: ['ignore', 'ignore', 'inherit'],
+      })
+      onTestFinished(() => void bot.kill())
+      const ended = once(bot, 'exit')
+      await strikeAll(proxy)
+      await proxy.stop()
+      expect(await ended).toEqual([0, null])
+      expect(report(proxy)).toMatch(/\nok\n$/)
+      expect(proxy.server_faults).toEqual([])
+    },
+  )
 })
