@@ -33,13 +33,19 @@ import { wordProblems } from './words.ts'
  * -->`. With `--check` it writes nothing, and exits with 1 if a file is not up to date.
  */
 
+/** Returns what a variable may be, in fewer words than an error needs. */
+const shortened = (expected: string): string =>
+  expected
+    .replace(/^a whole number of (\w+), (\S+)$/, '$2 $1')
+    .replace(/^(a URL|an IP address) .*?, such as /, 'such as ')
+
 const variableTable = (): string =>
   table(
     ['Variable', 'Meaning', 'It may be', 'Default', 'Read by'],
     variables().map(([name, variable]) => [
       code(name),
       variable.help,
-      expects(variable.schema).replace(/^a whole number of (\w+), (\S+)$/, '$2 $1'),
+      shortened(expects(variable.schema)),
       variable.default !== undefined ? code(variable.default) : (variable.defaultNote ?? ''),
       variable.readBy
         .map((command) => (variable.requiredBy?.includes(command) ? `${command} (required)` : command))

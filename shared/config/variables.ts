@@ -190,7 +190,7 @@ export const VARIABLES = {
   },
   TURN_LIMIT_MS: {
     topic: 'rooms',
-    help: 'Time limit of one turn of room code. If a turn exceeds it, its process ends, because it is blocked. The rooms continue at other nodes without that turn. At most 0.4 × NODE_LEASE_MS.',
+    help: 'Time limit of one turn of room code. Above it, the process ends, and other nodes continue its rooms without that turn. At most 0.4 × NODE_LEASE_MS.',
     schema: integer(50, 24_000, 'milliseconds'),
     defaultNote: '800, or 0.4 × NODE_LEASE_MS if that is less',
     readBy: DATAPLANE,
@@ -260,14 +260,14 @@ export const VARIABLES = {
   },
   PROJECT_SHARE: {
     topic: 'clients',
-    help: 'Share of MAX_SESSIONS, and of MAX_ROOMS, that a project gets also at a full node: the node takes up to a tenth more of projects with less. Also the share of the deliveries of notices that a project gets while others have notices. 0: first come, first served.',
+    help: 'Share of MAX_SESSIONS, of MAX_ROOMS and of the deliveries of notices that a project gets at a full node. 0: first come, first served.',
     schema: integer(0, 100, 'percent'),
     default: '50',
     readBy: DATAPLANE,
   },
   MAX_SESSIONS_PER_SUB: {
     topic: 'clients',
-    help: 'Maximum number of sessions of a player (sub of the tokens), at all nodes together. A new session replaces a disconnected one. For a token without sub, the limit is a hundred times as high. 0: no limit.',
+    help: 'Maximum number of sessions of a player (sub), at all nodes together. A new one replaces a disconnected one. A token without sub may have a hundred times as many. 0: no limit.',
     schema: integer(0, 100_000, 'sessions'),
     default: '10',
     readBy: DATAPLANE,
@@ -295,7 +295,7 @@ export const VARIABLES = {
   },
   MAX_SLEEPING_ROOMS_PER_PLAYER: {
     topic: 'rooms',
-    help: 'Maximum number of lasting rooms that a player (sub), or a token without sub, has created: rooms that sleep or have timers, and so stay in the store without members. Open ones count. Joins with which the player would create another room are refused. 0: no limit.',
+    help: 'Maximum number of lasting rooms (asleep, or with timers) that one player (sub), or token without sub, has created, open ones included. 0: no limit.',
     schema: integer(0, 10_000_000, 'rooms'),
     default: '200',
     readBy: DATAPLANE,
