@@ -281,14 +281,9 @@ export class Edge {
 
   /** Passes a message to the room, if that runs at this node and can act. Otherwise, returns false. */
   #isHandledHere(subscription: Subscription, message: MemberMessage): boolean {
-    const { room, memberId } = subscription
-    subscription.seat ??= this.#context.cluster.router.seat(room, memberId)
-    if (subscription.seat?.receive(message)) {
-      this.#context.metrics.roomTraffic.inc(LOCAL_INPUT)
-      return true
-    }
-    subscription.seat = undefined
-    return false
+    if (!subscription.seat?.receive(message)) return false
+    this.#context.metrics.roomTraffic.inc(LOCAL_INPUT)
+    return true
   }
 
   /** Refuses a message of the client. The owner acknowledges its ref in order, and the answer comes from there. */
@@ -537,7 +532,8 @@ export class Edge {
       if (subscription.leaveRequest === undefined) this.#asking.delete(subscription)
       this.#joinAnswered(subscription, 'joined')
       // The client disconnected while the join was under way. The owner may have received the detach before the join.
-      if (!subscription.joined(join, epoch, seq)) this.#sendDetach(subscription, false)
+      if (subscription.joined(join, epoch, seq)) this.#findSeat(subscription)
+      else this.#sendDetach(subscription, false)
     }
     // One ack of each update is timed, of changing members. Timing each would cost more than the ack, and one is enough of a sample.
     const observed = personal[seq % personal.length]
@@ -546,6 +542,12 @@ export class Edge {
       if (sentAt !== undefined && part === observed)
         this.#context.metrics.ackDuration.observe(this.#since(sentAt))
     }
+  }
+
+  /** The owner has answered: if it is this node, messages go to it directly until the subscription attaches again. */
+  #findSeat(subscription: Subscription): void {
+    const { room, memberId } = subscription
+    subscription.seat = this.#context.cluster.router.seat(room, memberId)
   }
 
   /** A subscription has got the flush `seq`: from the next one on, it needs no look. */
@@ -574,8 +576,10 @@ export class Edge {
       case 'attached':
         if (message.ask === subscription.attaching?.ask)
           this.#stateCame(subscription, message.frames, message.resumed)
-        if (subscription.attached(message))
+        if (subscription.attached(message)) {
+          this.#findSeat(subscription)
           for (const reliable of subscription.unacked.messages) this.#context.cluster.router.send(reliable)
+        }
         if (subscription.phase === 'live' && subscription.resync) this.#askState(subscription)
         this.#answered(subscription)
         break

@@ -1,7 +1,9 @@
 import { Registry } from 'prom-client'
 import { afterEach, describe, expect, it } from 'vitest'
 import { registerMetrics } from '../../shared/metrics.ts'
-import { TestGateway } from '../../test/support/gateway/test-gateway.ts'
+import { FakeClock } from '../../test/kit/fake-clock.ts'
+import { TestControl, TestGateway } from '../../test/support/gateway/test-gateway.ts'
+import { TestOwner, testCodecs } from '../../test/support/gateway/test-owner.ts'
 import type { Frame } from '../frame.ts'
 import { Lane, type LaneMember } from './lane.ts'
 import { GATEWAY_METRICS } from './metrics.ts'
@@ -107,5 +109,36 @@ describe('a client in two rooms', () => {
     expect(seqs(ada, two.roomId)).toEqual(from(start.two, two.seq))
     expect(seqs(bob, one.roomId)).toEqual(from(start.one, one.seq))
     expect(seqs(cyd, one.roomId)).toEqual([one.seq])
+  })
+})
+
+describe('a client whose room is at the same node', () => {
+  let test: TestGateway
+  afterEach(() => test.close())
+
+  it('sends its messages to its seat, and to the router if the seat does not take them or the room has moved', async () => {
+    const took: unknown[] = []
+    let takes = true
+    const receive = (message: { readonly data: unknown }): boolean => takes && took.push(message.data) > 0
+    const clock = new FakeClock()
+    const owner = new TestOwner(testCodecs())
+    const router = { send: owner.send, seat: () => ({ receive }), forget: () => {} }
+    const world = { clock, owner, control: await TestControl.start() }
+    test = await TestGateway.start({}, { cluster: { router } }, world)
+    const { client, joined } = await test.join()
+    const say = async (data: number) => {
+      client.send({ t: 'message', room_id: joined.room_id, type: 'move', data })
+      await client.roundTrip()
+    }
+    await say(1)
+    takes = false
+    await say(2)
+    takes = true
+    await say(3)
+    test.owner.silent.add('attach')
+    test.owner.room('one').send({ kind: 'redirect', owner: 'node_b' })
+    await say(4)
+    expect(took).toEqual([1, 3])
+    expect(test.owner.of('message').map(({ data }) => data)).toEqual([2, 4])
   })
 })
