@@ -347,6 +347,24 @@ describe('The layers of a member', () => {
       [[0]],
     ])
   })
+
+  it('takes no answer to a resume from an owner before the one that the client has seen', () => {
+    const { subscription, connection, taken, patch } = subscribed()
+    const answer = (epoch: number) =>
+      subscription.attached({
+        ...{ kind: 'attached', room: subscription.room, member_id: 'mem_a', ask: 1, epoch, seq: 9 },
+        ...{ resumed: false, frames: [{ patch: patch(9), layers: [] }], ack: 0 },
+      } as never)
+    subscription.detach()
+    subscription.attach(
+      connection,
+      { room_id: AT.room_id, member_id: 'mem_a', epoch: 2, seq: 8, settled: 0 },
+      1,
+      () => {},
+    )
+    expect([answer(1), subscription.phase, taken()]).toEqual([false, 'attaching', []])
+    expect([answer(2), subscription.phase, taken().length]).toEqual([true, 'live', 1])
+  })
 })
 
 describe('Outbox', () => {

@@ -595,10 +595,14 @@ export class Subscription implements LaneMember {
     return true
   }
 
-  /** Takes the owner's answer to `attach`. Returns false if it answers an earlier attach; the current answer is still to come. */
+  /**
+   * Takes the owner's answer to `attach`. Returns false if the current answer is still to come: this one answers an earlier attach, or an
+   * earlier owner than the client's has sent it.
+   */
   attached(answer: Extract<ToEdge, { kind: 'attached' }>): boolean {
     const { ask, epoch, seq, resumed, frames, ...acknowledgement } = answer
     if (this.#phase !== 'attaching' || this.#attach?.ask !== ask) return false
+    if (epoch < this.#attach.position.epoch) return false
     this.#phase = 'live'
     this.#epoch = epoch
     this.#seq = seq
