@@ -242,15 +242,17 @@ function refusals<Body, Query>(endpoint: Endpoint<Body, Query>): DescribeRouteOp
   if (endpoint.access !== 'internal') codes.push('forbidden', 'key_revoked')
   if (endpoint.body) codes.push('payload_too_large', 'unsupported_media_type')
   codes.push('invalid_request')
-  const responses: NonNullable<DescribeRouteOptions['responses']> = {}
+  const responses: Responses = {}
   for (const status of [...new Set(codes.map((code) => PROBLEMS[code].status))].sort()) {
     responses[status] = problemAnswer([...new Set(codes)].filter((code) => PROBLEMS[code].status === status))
   }
   return responses
 }
 
+type Responses = NonNullable<DescribeRouteOptions['responses']>
+
 /** Returns the description of an answer with one of these problems. */
-export function problemAnswer(codes: readonly ProblemCode[]) {
+export function problemAnswer(codes: readonly ProblemCode[]): Responses[string] {
   const example = new Problem(codes[0]!, 'What was wrong, and what would be right.')
   const { body } = answerOf(example, 'req_Xa9Lc4VuPf7Bj2Ns')
   return {
