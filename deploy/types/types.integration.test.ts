@@ -2,11 +2,14 @@ import { spawnSync } from 'node:child_process'
 import { writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { expect, it } from 'vitest'
-import { programOr } from '../../test/support/debian-package.ts'
+import { foundFor, luaPath, programOr } from '../../test/support/debian-package.ts'
 import { runProgram } from '../../test/support/program.ts'
 import { newFolder } from '../../test/support/run-folder.ts'
 
 const ROOMS = 'test/support/typed-rooms'
+
+const python3 = foundFor('types for Python', () => programOr('python3'))
+const lua = foundFor('types for Lua', luaPath)
 
 /** Prints how many types Python has resolved. */
 const RESOLVE = `
@@ -31,22 +34,22 @@ const TYPED = `---@class TypedStatePlayersValue
 ---@field notes any # any in TypeScript
 `
 
-it('prints a module in which Python can resolve every type', async () => {
+it.runIf(python3)('prints a module in which Python can resolve every type', async () => {
   const { ended, output } = runProgram(['types', '--lang', 'python', ROOMS])
   expect(await ended).toBe(0)
   const folder = await newFolder()
   await writeFile(join(folder, 'zoo.py'), output())
-  const python = spawnSync(programOr('python3'), ['-c', RESOLVE], { cwd: folder, encoding: 'utf8' })
+  const python = spawnSync(python3!, ['-c', RESOLVE], { cwd: folder, encoding: 'utf8' })
   expect(python.stderr).toBe('')
   expect(Number(python.stdout)).toBe(output().match(/TypedDict[()]/g)!.length)
 })
 
-it('prints a file that Lua can load, with the types that states have in TypeScript', async () => {
+it.runIf(lua)('prints a file that Lua can load, with the types that states have in TypeScript', async () => {
   const { ended, output } = runProgram(['types', '--lang', 'lua', ROOMS])
   expect(await ended).toBe(0)
   expect(output()).toContain(TYPED)
-  const lua = spawnSync(programOr('luajit'), ['-'], { input: output(), encoding: 'utf8' })
-  expect([lua.status, lua.stderr]).toEqual([0, ''])
+  const loaded = spawnSync(lua!, ['-'], { input: output(), encoding: 'utf8' })
+  expect([loaded.status, loaded.stderr]).toEqual([0, ''])
 })
 
 it('exits with 2, and says which room file cannot be loaded', async () => {

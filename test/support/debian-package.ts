@@ -1,6 +1,5 @@
 import { spawnSync } from 'node:child_process'
 import { readFileSync } from 'node:fs'
-import { pathToFileURL } from 'node:url'
 import { findProgram } from '../../deploy/local/machine.ts'
 
 /** Returns the path of a program in PATH. If PATH has none, installs `debianPackage` (`findOrInstall`). */
@@ -23,6 +22,16 @@ export function findOrInstall(
   const installed = find()
   if (installed === undefined) throw new Error(`apt-get installed ${packages.join(' ')}, but not ${what}`)
   return installed
+}
+
+/** Returns the result of `find`. If it throws, writes the error to stderr and returns undefined: then the caller skips `suite`. */
+export function foundFor(suite: string, find: () => string): string | undefined {
+  try {
+    return find()
+  } catch (error) {
+    process.stderr.write(`skipped: ${suite}: ${(error as Error).message}\n`)
+    return undefined
+  }
 }
 
 /** True on Debian or a distribution like it, as root. */
@@ -57,11 +66,8 @@ export const pythonPath = (): string =>
     PYTHONS.find((name) => spawnSync(name, ['-c', 'import websockets, msgpack']).status === 0),
   )
 
-/** Returns the command of a LuaJIT that has LuaSocket. Installs them if they are missing (`findOrInstall`). */
-export const luajitPath = (): string =>
-  findOrInstall('LuaJIT with LuaSocket', ['luajit', 'lua-socket'], () =>
-    spawnSync('luajit', ['-e', 'require "socket"']).status === 0 ? 'luajit' : undefined,
+/** Returns the command of a LuaJIT or Lua 5.1 that has luasocket. Installs them if they are missing (`findOrInstall`). */
+export const luaPath = (): string =>
+  findOrInstall('LuaJIT with luasocket', ['luajit', 'lua-socket'], () =>
+    ['luajit', 'lua5.1'].find((name) => spawnSync(name, ['-e', 'require("socket")']).status === 0),
   )
-
-// `npx tsx test/support/debian-package.ts` prints the command of Python.
-if (import.meta.url === pathToFileURL(process.argv[1] ?? '').href) process.stdout.write(`${pythonPath()}\n`)

@@ -49,9 +49,15 @@ export function startTyped(line: string, folder: string, env: Record<string, str
   return { ...program, end }
 }
 
-/** As `startProgram`, with a command. */
-export function startCommand(command: string, words: string[], env: Record<string, string> = {}): Program {
+/** As `startProgram`, with a command in a folder. Default: the folder of the tests. */
+export function startCommand(
+  command: string,
+  words: string[],
+  env: Record<string, string> = {},
+  folder = process.cwd(),
+): Program {
   const child = spawn(command, words, {
+    cwd: folder,
     env: { ...runEnvironment(), ...env },
   })
   // Ends the program if the test process exits first.

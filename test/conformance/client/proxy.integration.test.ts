@@ -1,47 +1,17 @@
-import { spawn } from 'node:child_process'
-import { once } from 'node:events'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { connect } from 'roomful/client'
-import { afterAll, beforeAll, describe, expect, it, onTestFinished, vi } from 'vitest'
+import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
 import { WebSocket } from 'ws'
-import { startService, type TestService } from '../../support/cluster.ts'
-import { luajitPath, pythonPath } from '../../support/debian-package.ts'
 import { report } from './command.ts'
-import { type FrameFault, ONE_OF, TIMED, type TimedFault } from './faults.ts'
 import { ConformancePlayer } from './player.ts'
-import { FaultProxy, type ProxyOptions } from './proxy.ts'
+import { PATIENT, ProxiedService, strikeAll } from './proxied.ts'
+import type { FaultProxy } from './proxy.ts'
 
-const PATIENT = { timeout: 60_000 }
-/** The command and the players of each client. */
-const BOTS = {
-  Python: [pythonPath, '../../../clients/python/bot.py'],
-  Lua: [luajitPath, '../../../clients/lua/bot.lua'],
-} as const
-
-let service: TestService
-let projectId = ''
+let service: ProxiedService
 beforeAll(async () => {
-  service = await startService({ node: { heartbeatSeconds: 1 } })
-  const project = await service.call('POST', '/projects', { name: 'conformance' })
-  projectId = project.id!
+  service = await ProxiedService.start()
 })
 afterAll(() => service?.close())
-
-async function proxied(options: Partial<ProxyOptions> = {}): Promise<FaultProxy> {
-  const proxy = await FaultProxy.open({
-    cluster: {
-      nodes: [service.wsUrl, service.wsUrl],
-      token: async (sub) => {
-        const { token = '' } = await service.call('POST', '/tokens', { project_id: projectId, sub })
-        return { project_id: projectId, token }
-      },
-    },
-    seed: 1,
-    ...options,
-  })
-  onTestFinished(() => proxy.close())
-  return proxy
-}
 
 type Message = Record<string, unknown> & { t: string }
 
@@ -92,7 +62,7 @@ class ScriptedClient {
   async begin({ ping = true } = {}): Promise<void> {
     await this.open()
     const { token } = (await (await fetch(`${this.proxy.tokenUrl}ada`)).json()) as { token: string }
-    this.say('hello', { project_id: projectId, token })
+    this.say('hello', { project_id: service.projectId, token })
     this.session = await this.hear('welcome')
     if (ping) this.say('ping', { at: 0 })
   }
@@ -118,7 +88,7 @@ class ScriptedClient {
     await this.open()
     const { session_id: sessionId, resume_token: resumeToken } = session
     const resume = { session_id: sessionId, resume_token: resumeToken, rooms: [room] }
-    this.say('hello', { project_id: projectId, resume })
+    this.say('hello', { project_id: service.projectId, resume })
   }
 
   async resumed(more: object = {}): Promise<void> {
@@ -300,26 +270,11 @@ const MISTAKES: Record<
   },
 }
 
-/** Injects each fault once, except those that end a node. Waits until the clients owe no action. */
-async function strikeAll(proxy: FaultProxy): Promise<void> {
-  for (const fault of Object.keys(ONE_OF) as FrameFault[]) {
-    // The proxy does not drop a flush with an event or a member. The fault then applies to the next flush.
-    const strikes = () => {
-      if (!proxy.struck.has(fault)) proxy.strikeFrame(fault)
-      expect(proxy.struck.get(fault)).toBe(1)
-    }
-    await vi.waitFor(strikes, { ...PATIENT, interval: 500 })
-  }
-  const here: TimedFault[] = TIMED.filter((fault) => fault !== 'kill' && fault !== 'drain')
-  for (const fault of here) await vi.waitFor(() => expect(proxy.strike(fault)).toBe(true), PATIENT)
-  await proxy.rest()
-}
-
 describe('the conformance proxy', () => {
   it.each(Object.entries(MISTAKES))(
     'names the broken rule of a client that %s',
     async (_, { rules, does }) => {
-      const proxy = await proxied({ patience_ms: 300, return_ms: 600 })
+      const proxy = await service.proxy({ patience_ms: 300, return_ms: 600 })
       const client = new ScriptedClient(proxy)
       await does(client, proxy)
       const { mistakes } = proxy.judge
@@ -334,7 +289,7 @@ describe('the conformance proxy', () => {
   )
 
   it('has tokens for the player of `dev`', async () => {
-    const proxy = await proxied()
+    const proxy = await service.proxy()
     const client = await connect(proxy.url, { dev: 'ada' })
     const room = await client.join('counter', { key: 'of-ada' })
     expect(room.members.map(({ sub }) => sub)).toEqual(['ada'])
@@ -342,7 +297,7 @@ describe('the conformance proxy', () => {
   })
 
   it('finds no mistake of the SDK under any fault', async () => {
-    const proxy = await proxied()
+    const proxy = await service.proxy()
     // 0: no pause before a new connection.
     const random = {
       bytes: (length: number) => crypto.getRandomValues(new Uint8Array(length)),
@@ -368,29 +323,4 @@ describe('the conformance proxy', () => {
     expect(report(proxy)).toMatch(/\nok\n$/)
     expect(proxy.server_faults).toEqual([])
   })
-
-  it.each(Object.entries(BOTS))(
-    'finds no mistake of the client in %s under any fault',
-    async (_, [command, players]) => {
-      const proxy = await proxied()
-      const { url, tokenUrl } = proxy
-      const settings = {
-        ROOMFUL_URL: url,
-        ROOMFUL_TOKEN_URL: `${tokenUrl}player`,
-        ROOMFUL_PROJECT_ID: projectId,
-      }
-      const program = new URL(players, import.meta.url).pathname
-      const bot = spawn(command(), [program], {
-        env: { ...process.env, ...settings },
-        stdio: ['ignore', 'ignore', 'inherit'],
-      })
-      onTestFinished(() => void bot.kill())
-      const ended = once(bot, 'exit')
-      await strikeAll(proxy)
-      await proxy.stop()
-      expect(await ended).toEqual([0, null])
-      expect(report(proxy)).toMatch(/\nok\n$/)
-      expect(proxy.server_faults).toEqual([])
-    },
-  )
 })
