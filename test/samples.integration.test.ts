@@ -22,7 +22,8 @@ const COMPILES_MS = 600_000
 const PAGES = [
   'README.md',
   ...['backend', 'client', 'matchmaking', 'recipes', 'rooms', 'site/index'].map((name) => `docs/${name}.md`),
-  ...pages('docs/guides'),
+  // test/engines.long.test.ts has the samples of this page.
+  ...pages('docs/guides').filter((page) => page !== 'docs/guides/phaser-and-pixi.md'),
 ]
 
 /** Pages with the rooms that samples of a page play. The page links to them. */
@@ -162,6 +163,8 @@ const TYPED: readonly (readonly [page: string, command: string, test: string])[]
   ],
   ['docs/guides/testing-rooms.md', 'npx roomful cluster -- vite', 'test/package.system.test.ts'],
   ['docs/guides/types-for-lua-and-python.md', 'npx roomful types', 'deploy/types/types.integration.test.ts'],
+  ['docs/guides/your-own-client.md', 'curl -d', 'deploy/cli/dev-routes.test.ts'],
+  ['docs/guides/your-own-client.md', 'npm run cluster', 'test/clients/faults.long.test.ts'],
   ['docs/site/index.md', 'npm run new', 'test/package.system.test.ts'],
 ]
 
