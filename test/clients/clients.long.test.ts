@@ -1,4 +1,4 @@
-import { spawn, spawnSync } from 'node:child_process'
+import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
@@ -7,7 +7,7 @@ import { fileURLToPath } from 'node:url'
 import { afterAll, beforeAll, expect, it, onTestFinished, vi } from 'vitest'
 import { LocalCluster } from '../../deploy/local/local-cluster.ts'
 import { callControl, runtimeOf } from '../support/calls.ts'
-import { findOrInstall, pythonPath } from '../support/debian-package.ts'
+import { luaPath, pythonPath } from '../support/debian-package.ts'
 
 /** Messages of each player, one every 20 ms. */
 const MESSAGES = Number(process.env.CLIENTS_MESSAGES ?? 4000)
@@ -18,11 +18,6 @@ const KEY = 'clients'
 const PATIENT = { timeout: 60_000, interval: 100 }
 const HOST = '127.0.0.1'
 const ROOT = fileURLToPath(new URL('../..', import.meta.url))
-
-const luaPath = (): string =>
-  findOrInstall('LuaJIT with LuaSocket', ['luajit', 'lua-socket'], () =>
-    spawnSync('luajit', ['-e', 'require("socket")']).status === 0 ? 'luajit' : undefined,
-  )
 
 /** What a player prints at its end. */
 interface Seen {

@@ -165,7 +165,7 @@ export class FaultProxy {
   /** Closes all connections with a code that requires new sessions, and then with a code that means stop. */
   async stop(hasEnded = () => false): Promise<void> {
     if (this.faults.has('new session')) {
-      // A client that is moving must ignore the close of its first connection (R35).
+      // A client that is moving must ignore the codes of its first connection (R35), and of the second before its welcome (R36).
       while (this.mayMove && !hasEnded()) await sleep(LOOK_MS)
       this.closeAll('new session', NEW_SESSION_CODE)
       await this.rest(hasEnded)
@@ -272,11 +272,13 @@ export class FaultProxy {
     return sockets.every(Boolean)
   }
 
-  /** True for a while after a `move`, in which its client may open the second connection. */
+  /** True for a while after a `move`, in which its client may open the second connection, and while a hello has no welcome. */
   private get mayMove(): boolean {
     const now = performance.now()
     return [...this.wires.keys()].some(
-      ({ line: { move } }) => move !== undefined && now < move.at + move.in_ms + DRAINED_MS,
+      ({ line: { hello, welcomed_at: welcomedAt, move } }) =>
+        (hello !== undefined && welcomedAt === undefined) ||
+        (move !== undefined && now < move.at + move.in_ms + DRAINED_MS),
     )
   }
 
