@@ -56,7 +56,7 @@ const PYTHON: readonly Row[] = [
     'Join',
     'request_id restarts in a new session',
     'self._session = {}\n                for',
-    'self._session, self.request_ids = {}, count(1)\n                for',
+    'self._session, self._request_ids = {}, count(1)\n                for',
   ],
   ['Join', 'messages before the snapshot', 'return self.has_snapshot and', 'return'],
   [
