@@ -16,7 +16,7 @@ const LOOK_FIRST = 'Look at `room.state`, then decide'
 const SDK_RECONNECTS = 'Nothing: the SDK reconnects'
 
 /** All errors that the SDK reports. It handles the others itself. */
-const ERROR_ROWS: Readonly<Record<Exclude<RoomfulErrorCode, 'normal' | 'matched'>, readonly Row[]>> = {
+const ERROR_ROWS: Readonly<Record<Exclude<RoomfulErrorCode, 'normal'>, readonly Row[]>> = {
   invalid_payload: [[SEND, 'the data does not fit the schema, or the type is no string', 'Fix the page']],
   invalid_message: [
     [`${SEND}, ${JOIN}`, 'a field has a wrong type or size, such as a key of 129 characters', 'Fix the page'],
@@ -48,6 +48,13 @@ const ERROR_ROWS: Readonly<Record<Exclude<RoomfulErrorCode, 'normal' | 'matched'
       'Close other tabs, or send less',
     ],
     [TICKET, 'the player has created too many rooms in a minute', 'Queue again after a minute'],
+  ],
+  matched: [
+    [
+      TICKET,
+      'only on the wire: the match is made, and `match` names its room',
+      'Nothing: the SDK joins the room',
+    ],
   ],
   payload_too_large: [[SEND, 'the message is larger than `MAX_MESSAGE_BYTES` of the server', 'Send less']],
   too_many_requests: [['`request`', '32 requests of the room have no reply yet', 'Await replies first']],

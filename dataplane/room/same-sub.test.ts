@@ -257,7 +257,7 @@ describe('sameSub: allow', () => {
       const { bench } = await four()
       const fifth = await bench.join('duel', 'five', ada)
       expect(fifth.errors).toMatchObject([
-        { code: 'too_many_rooms', message: expect.stringMatching(/has 4 seats in duel:a, .*a sub/) },
+        { code: 'too_many_rooms', message: expect.stringMatching(/has 4 seats in duel:a, .*another sub/) },
       ])
       expect(members(bench)).toEqual(['one', 'two', 'three', 'four'])
       expect(await bench.join('duel', 'bob', { sub: 'bob' })).toMatchObject({ inRoom: true })
