@@ -80,6 +80,29 @@ describe('Lane', () => {
   })
 })
 
+describe('a client in a lane', () => {
+  let test: TestGateway
+  afterEach(() => test.close())
+
+  it('gets no update that was lost before a whole state', async () => {
+    test = await TestGateway.start()
+    const { client, joined } = await test.join()
+    const { owner } = test
+    const room = owner.room('one')
+    for (let count = 1; count <= 2; count++) room.flush({ state: { count } })
+    const { deliver } = owner
+    owner.deliver = () => {}
+    room.flush({ state: { count: 3 } })
+    owner.deliver = deliver
+    client.send({ t: 'state.resync', room_id: joined.room_id, reason: 'checksum' })
+    const { seq } = await client.next('state.resync')
+    room.flush({ state: { count: 4 } })
+    await client.roundTrip()
+    const patches = client.received.flatMap((message) => (message.t === 'state.patch' ? [message.seq] : []))
+    expect(patches).toEqual([seq - 2, seq - 1, seq + 1])
+  })
+})
+
 describe('a client in two rooms', () => {
   let test: TestGateway
   afterEach(() => test.close())

@@ -531,6 +531,7 @@ export class Subscription implements LaneMember {
     if (this.#phase !== 'live' && this.#phase !== 'resyncing') return
     this.#phase = 'live'
     // A flush before the state may be lost. The client may not get it after the state.
+    this.lane?.remove(this)
     this.#seq = seq
     const connection = this.#connection
     if (!connection) return
@@ -564,7 +565,6 @@ export class Subscription implements LaneMember {
     ask: number,
     answered: (result: AttachResult) => void,
   ): void {
-    this.lane?.remove(this)
     this.#connection = connection
     this.joinRequest = undefined
     this.#seatId = position.member_id
