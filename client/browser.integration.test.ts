@@ -120,7 +120,7 @@ test('components in StrictMode share one seat, render only after a change, and l
   await shown('online, heard [welcome]')
   expect(pair.lists.watchers.size).toBe(1)
   await shown('rooms: none')
-  pair.lists.change(listedRow('two'), listedRow('one', { created_at: '2026-10-01T12:00:01.000Z' }))
+  pair.lists.change(listedRow('one', { created_at: '2026-10-01T12:00:01.000Z' }), listedRow('two'))
   await shown('rooms: one,two')
   const count = Number(await page.textContent('output'))
   const renders = (name: string) => page.evaluate<number>(`renders.${name}`)

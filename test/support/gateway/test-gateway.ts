@@ -542,7 +542,7 @@ export class TestPair {
       this.clock.advance(5)
       return over
     }
-    await vi.waitUntil(tick, { interval: 5, timeout: 15_000 })
+    await vi.waitUntil(tick, { interval: 5, timeout: 60_000 })
     return done
   }
 
