@@ -1,9 +1,12 @@
 import { Registry } from 'prom-client'
-import { afterEach, describe, expect, it } from 'vitest'
+import { afterEach, describe, expect, it, vi } from 'vitest'
 import { registerMetrics } from '../../shared/metrics.ts'
+import type { ClientMessage } from '../../shared/protocol/messages.ts'
+import { MsgpackClientCodec } from '../../shared/protocol/msgpack-client-codec.ts'
 import { FakeClock } from '../../test/kit/fake-clock.ts'
 import { TestControl, TestGateway } from '../../test/support/gateway/test-gateway.ts'
 import { TestOwner, testCodecs } from '../../test/support/gateway/test-owner.ts'
+import { RawClient } from '../../test/support/raw-client.ts'
 import type { Frame } from '../frame.ts'
 import { Lane, type LaneMember } from './lane.ts'
 import { GATEWAY_METRICS } from './metrics.ts'
@@ -132,6 +135,40 @@ describe('a client in two rooms', () => {
     expect(seqs(ada, two.roomId)).toEqual(from(start.two, two.seq))
     expect(seqs(bob, one.roomId)).toEqual(from(start.one, one.seq))
     expect(seqs(cyd, one.roomId)).toEqual([one.seq])
+  })
+})
+
+describe('a MessagePack client in two rooms', () => {
+  let test: TestGateway
+  afterEach(() => test.close())
+
+  it('gets the name of the room before its first frame after one of the other room', async () => {
+    test = await TestGateway.start()
+    const codec = new MsgpackClientCodec()
+    const client = await RawClient.open(test.url, codec.subprotocol)
+    const patches: string[] = []
+    const seen: string[] = []
+    client.ws.on('message', (data: Buffer) => {
+      const message = codec.decode(new Uint8Array(data))
+      if (!message || !('t' in message)) return
+      seen.push(message.t)
+      if (message.t === 'state.patch') patches.push(message.room_id)
+    })
+    const say = (message: ClientMessage) => client.ws.send(codec.encode(message))
+    say({ t: 'hello', project_id: 'prj_one', token: await test.token() })
+    await vi.waitUntil(() => seen.includes('welcome'))
+    for (const [i, key] of ['one', 'two'].entries())
+      say({ t: 'join', request_id: i + 1, room_type: 'arena', options: { key } })
+    await vi.waitUntil(() => seen.filter((t) => t === 'state.snapshot').length === 2)
+    const asked = ['one', 'one', 'two', 'one', 'two', 'two', 'one']
+    for (const [count, key] of asked.entries()) {
+      test.owner.room(key).flush({ state: { count: count + 1 } })
+      // A client with queued frames is in no lane.
+      await new Promise((resolve) => setImmediate(resolve))
+    }
+    say({ t: 'ping', at: 1 })
+    await vi.waitUntil(() => seen.includes('pong'))
+    expect(patches).toEqual(asked.map((key) => `arena:${key}`))
   })
 })
 
