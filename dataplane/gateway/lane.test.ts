@@ -4,7 +4,7 @@ import { registerMetrics } from '../../shared/metrics.ts'
 import type { ClientMessage } from '../../shared/protocol/messages.ts'
 import { MsgpackClientCodec } from '../../shared/protocol/msgpack-client-codec.ts'
 import { FakeClock } from '../../test/kit/fake-clock.ts'
-import { TestControl, TestGateway } from '../../test/support/gateway/test-gateway.ts'
+import { type TestClient, TestControl, TestGateway } from '../../test/support/gateway/test-gateway.ts'
 import { TestOwner, testCodecs } from '../../test/support/gateway/test-owner.ts'
 import { RawClient } from '../../test/support/raw-client.ts'
 import type { Frame } from '../frame.ts'
@@ -135,6 +135,45 @@ describe('a client in two rooms', () => {
     expect(seqs(ada, two.roomId)).toEqual(from(start.two, two.seq))
     expect(seqs(bob, one.roomId)).toEqual(from(start.one, one.seq))
     expect(seqs(cyd, one.roomId)).toEqual([one.seq])
+  })
+})
+
+describe('a client that was in a lane', () => {
+  let test: TestGateway
+  afterEach(() => test.close())
+
+  const patches = ({ received }: TestClient) =>
+    received.flatMap((message) => (message.t === 'state.patch' ? [message.seq] : []))
+
+  it('gets no update after it has left', async () => {
+    test = await TestGateway.start()
+    await test.join()
+    const { client, joined } = await test.join()
+    const room = test.owner.room('one')
+    for (let count = 1; count <= 2; count++) room.flush({ state: { count } })
+    client.send({ t: 'leave', request_id: 2, room_id: joined.room_id })
+    await client.next('left')
+    room.flush({ state: { count: 3 } })
+    await client.roundTrip()
+    expect(patches(client)).toEqual([room.seq - 2, room.seq - 1])
+  })
+
+  it('attaches again from its last update, and gets none until the owner has answered', async () => {
+    test = await TestGateway.start()
+    const { client } = await test.join()
+    const { owner } = test
+    const room = owner.room('one')
+    for (let count = 1; count <= 2; count++) room.flush({ state: { count } })
+    const { seq } = room
+    owner.silent.add('attach')
+    room.send({ kind: 'resend' })
+    room.flush({ state: { count: 3 } })
+    await client.roundTrip()
+    expect(owner.of('attach')).toMatchObject([{ seq }])
+    expect(patches(client)).toEqual([seq - 1, seq])
+    owner.answer(owner.of('attach')[0]!)
+    await client.roundTrip()
+    expect(patches(client)).toEqual([seq - 1, seq, seq + 1])
   })
 })
 
