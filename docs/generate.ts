@@ -224,7 +224,7 @@ const rewritten: Readonly<Record<string, (before: string) => string | Promise<st
   'docs/protocol-scenarios.json': scenariosJson,
   'docs/runbooks.md': withParts,
   'docs/redis.md': withParts,
-  'docs/security.md': withParts,
+  'test/authorisation/README.md': withParts,
   'docs/loadtest.md': withParts,
   'docs/scaling.md': withParts,
   'docs/scaling.svg': scalingChart,

@@ -485,14 +485,22 @@ describe('a message', () => {
   })
 })
 
-describe('docs/security.md', () => {
-  const page = readFileSync(new URL('../../docs/security.md', import.meta.url), 'utf8')
-  const [threats = ''] = page.split('\n## Threats and defences\n')[1]!.split('\n## ')
-  const [, ...sections] = threats.split('\n### ')
+describe('test/attack/README.md', () => {
+  const page = readFileSync(new URL('../attack/README.md', import.meta.url), 'utf8')
+  const groupsOf = (text: string, mark: string): string[] =>
+    text
+      .split(`\n${mark} `)
+      .slice(1)
+      .map((section) => section.split('\n')[0]!)
 
-  it('names tests that exist for each group of threats', () => {
-    expect(sections.length).toBeGreaterThan(5)
-    for (const section of sections) {
+  it('has each group of threats of docs/security.md', () => {
+    const security = readFileSync(new URL('../../docs/security.md', import.meta.url), 'utf8')
+    const [threats = ''] = security.split('\n## Threats and defences\n')[1]!.split('\n## ')
+    expect(groupsOf(page, '##')).toEqual(groupsOf(threats, '###'))
+  })
+
+  it('names tests that exist for each group', () => {
+    for (const section of page.split('\n## ').slice(1)) {
       const paths = [...section.matchAll(/`([\w./-]+\.test\.ts)`/g)].map(([, path]) => path!)
       expect(paths, section).not.toEqual([])
       for (const path of paths) expect(existsSync(new URL(`../../${path}`, import.meta.url)), path).toBe(true)

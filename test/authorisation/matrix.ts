@@ -1,10 +1,10 @@
-import { PROBLEMS, type ProblemCode } from '../../shared/problem.ts'
+import type { ProblemCode } from '../../shared/problem.ts'
 import { CLOSE, type CloseName, type ErrorCode } from '../../shared/protocol/error-codes.ts'
 import type { ClientMessage } from '../../shared/protocol/messages.ts'
 
 /**
  * The authorisation matrix: one row for each route of control, each route of a node's admin side, and each message of the websocket. `npm
- * run docs` writes it to docs/security.md. authorisation.test.ts tests each cell, and fails for a route or message without a row.
+ * run docs` writes it to README.md. authorisation.test.ts tests each cell, and fails for a route or message without a row.
  */
 
 /** Credentials of a request. */
@@ -279,9 +279,6 @@ export const MESSAGES: Readonly<Record<ClientMessage['t'], MessageRow>> = {
   find: { ...SESSIONS, denied: { error: 'room_not_found' } },
 }
 
-const problemCell = (answer: Answer): string =>
-  answer === 'yes' ? 'yes' : `${PROBLEMS[answer].status} \`${answer}\``
-
 const closeCell = (name: CloseName): string => `${CLOSE[name]} \`${name}\``
 
 function messageCell(answer: MessageAnswer): string {
@@ -290,38 +287,50 @@ function messageCell(answer: MessageAnswer): string {
   return 'close' in answer ? closeCell(answer.close) : `\`${answer.error}\``
 }
 
-/** Returns a table with one row for all rows of the matrix that have equal answers: what is accepted, and how the rest is refused. */
-function table<Column extends string, Cell>(
-  corner: string,
+/** Returns a table with one row for all rows of the matrix that accept the same columns. */
+function accepted<Column extends string, Cell>(
   columns: Readonly<Record<Column, string>>,
   rows: Readonly<Record<string, Readonly<Record<Column, Cell>>>>,
-  show: (cell: Cell) => string,
 ): string {
-  const groups = grouped(Object.entries(rows), ([, cells]) => JSON.stringify(cells))
+  const names = Object.keys(columns) as Column[]
+  const acceptedBy = (cells: Readonly<Record<Column, Cell>>) => names.filter((name) => cells[name] === 'yes')
+  const groups = grouped(Object.entries(rows), ([, cells]) => acceptedBy(cells).join())
   return [
-    `| ${corner} | accepted | refused |`,
-    '|---|---|---|',
+    '| requests | accepted |',
+    '|---|---|',
     ...groups.map((group) => {
-      const [, cells] = group[0]!
-      const answers = grouped(Object.keys(columns) as Column[], (name) => show(cells[name]))
-      const accepted = answers.find(([name]) => show(cells[name!]) === 'yes') ?? []
-      const refused = answers.filter((names) => names !== accepted)
-      return `| ${[
-        group.map(([row]) => code(row)).join(', '),
-        listed(accepted, columns),
-        refused.map((names) => `${show(cells[names[0]!])}: ${listed(names, columns)}`).join('. '),
-      ].join(' | ')} |`
+      const by = acceptedBy(group[0]![1])
+      const who = by.length === names.length ? 'everyone' : by.map((name) => columns[name]).join('; ')
+      return `| ${group.map(([row]) => code(row)).join(', ')} | ${who} |`
     }),
   ].join('\n')
 }
 
-function listed<Column extends string>(
-  names: readonly Column[],
-  columns: Readonly<Record<Column, string>>,
-): string {
-  return names.length === Object.keys(columns).length && names.length > 1
-    ? 'everyone'
-    : names.map((name) => columns[name]).join('; ')
+/** Returns a table of messages without the states in which all messages have one answer. */
+function messageTable(): string {
+  const rows = Object.values(MESSAGES)
+  const states = (Object.keys(STATES) as State[]).filter(
+    (state) => new Set(rows.map((row) => messageCell(row[state]))).size > 1,
+  )
+  const groups = grouped(Object.entries(MESSAGES), ([, row]) =>
+    states.map((state) => messageCell(row[state])).join(),
+  )
+  return [
+    '| messages | accepted | refused |',
+    '|---|---|---|',
+    ...groups.map((group) => {
+      const answers = grouped(states, (state) => messageCell(group[0]![1][state]))
+      const [yes, no] = [true, false].map((is) =>
+        answers.filter(([state]) => (messageCell(group[0]![1][state!]) === 'yes') === is),
+      )
+      const listed = (names: readonly State[]) => names.map((state) => STATES[state]).join('; ')
+      return `| ${[
+        group.map(([row]) => code(row)).join(', '),
+        yes!.map(listed).join(''),
+        no!.map((names) => `${messageCell(group[0]![1][names[0]!])}: ${listed(names)}`).join('. '),
+      ].join(' | ')} |`
+    }),
+  ].join('\n')
 }
 
 /** Returns the items with equal keys together, in the order of their first item. */
@@ -344,17 +353,17 @@ function helloTable(): string {
   return ['| answer | a `hello` with |', '|---|---|', ...rows].join('\n')
 }
 
-/** Returns the tables of docs/security.md. */
+/** Returns the tables of README.md. */
 export const authorisationTables = (): string =>
   [
-    '### The control API',
-    table('requests', CONTROL_CREDENTIALS, CONTROL, problemCell),
-    '### The admin side of a node',
-    table('requests', ADMIN_CREDENTIALS, ADMIN, problemCell),
-    '### The routes for development',
-    table('requests', DEV_CALLERS, DEV, String),
-    '### The first message of a websocket',
+    '## The control API',
+    accepted(CONTROL_CREDENTIALS, CONTROL),
+    '## The admin side of a node',
+    accepted(ADMIN_CREDENTIALS, ADMIN),
+    '## The routes for development',
+    accepted(DEV_CALLERS, DEV),
+    '## The first message of a websocket',
     helloTable(),
-    '### Messages of the websocket',
-    table('messages', STATES, MESSAGES, messageCell),
+    '## Messages of the websocket',
+    messageTable(),
   ].join('\n\n')
