@@ -163,7 +163,7 @@ export class Control {
   }
 
   get #unreachable(): string {
-    return `No answer from control at ${this.#url}. Either this browser cannot reach that address, or control does not allow this page: it allows the pages of nodes at their ADMIN_URL, and pages at localhost (without operator tokens only at the port of an ADMIN_URL). This page is at ${location.origin}. The command roomful admin does the same without a browser.`
+    return `No answer from control at ${this.#url}. Either this browser cannot reach that address, or control does not allow this page: it allows the pages of nodes at their ADMIN_URL, and pages at localhost (without operator tokens only at the port of an ADMIN_URL). This page is at ${location.origin}. The command roomful admin needs no browser.`
   }
 }
 

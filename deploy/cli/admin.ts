@@ -415,6 +415,6 @@ ${Object.keys(COMMANDS)
   .map((name) => usageOf(name))
   .join('')}
 ROOM is type:key. Without --project, the only project counts. roomful admin COMMAND --help lists the options of a command.
-CONTROL_URL, CONTROL_API_TOKENS, ADMIN_URL and INTERNAL_TOKEN say where, and with which credentials; --control-url,
---control-api-tokens, --admin-url and --internal-token do the same.
+CONTROL_URL and ADMIN_URL are the addresses, CONTROL_API_TOKENS and INTERNAL_TOKEN the credentials. Or: --control-url,
+--admin-url, --control-api-tokens, --internal-token.
 `
