@@ -84,7 +84,8 @@ class Client:
         self._online: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._main = asyncio.create_task(self._run())
         try:
-            await asyncio.wait_for(self._online, self._timeout)
+            async with asyncio.timeout(self._timeout):
+                await self._online
         except TimeoutError:
             why = self._failure or "no answer"
             text = f"{self._url} is not available within {self._timeout} s: {why}"
@@ -222,6 +223,7 @@ class Client:
     async def close(self) -> None:
         """Ends the session: its members leave immediately."""
         self._main.cancel()
+        await asyncio.sleep(0)  # A reader that is cancelled before its first step closes no socket.
         if self.send({"t": "goodbye"}) and self.connection:
             await asyncio.wait({self.connection.reader}, timeout=2)
         if self.connection:
@@ -235,7 +237,8 @@ class Client:
 
     async def _answer(self, future: asyncio.Future[T]) -> T:
         try:
-            return await asyncio.wait_for(future, self._timeout)
+            async with asyncio.timeout(self._timeout):
+                return await future
         except TimeoutError:
             text = f"the server has not answered within {self._timeout} s"
             raise RoomfulError("no_answer", text, True) from None

@@ -48,9 +48,10 @@ async def fetch(get_token: GetToken, seconds: float) -> str:
     block. Raises RoomfulError: it has failed, or needs more than this time."""
     try:
         waiting = get_token() if inspect.iscoroutinefunction(get_token) else _in_thread(get_token)
-        token = await asyncio.wait_for(waiting, seconds)
-        if inspect.isawaitable(token):
-            token = await asyncio.wait_for(token, seconds)
+        async with asyncio.timeout(seconds):
+            token = await waiting
+            if inspect.isawaitable(token):
+                token = await token
     except RoomfulError:
         raise
     except TimeoutError as error:

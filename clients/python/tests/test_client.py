@@ -214,6 +214,29 @@ class ConnectTest(unittest.TestCase):
         self.assertEqual((error.code, round(seconds)), ("connection_failed", 10))
         self.assertIn("get_token has not answered within 5", str(error))
 
+    def test_a_client_that_is_closed_while_its_token_arrives_keeps_no_socket(self):
+        async def main(steps):
+            answer, server = asyncio.Future(), Server()
+
+            async def get_token():
+                return await answer
+
+            client = server.client(get_token=get_token)
+            connecting = asyncio.create_task(client.connect())
+            await pass_time()
+            answer.set_result("token")
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            await client.close()
+            await pass_time(1)
+            await asyncio.gather(connecting, return_exceptions=True)
+            open_sockets = [socket for socket in server.sockets if not socket.closed]
+            self.assertEqual((client.status, open_sockets), ("closed", []))
+
+        for steps in range(4):
+            with self.subTest(steps=steps):
+                run(main(steps))
+
     def test_a_token_that_is_no_text(self):
         async def get_token():
             return {"token": "secret"}
