@@ -27,24 +27,18 @@ const ERROR_ROWS: Readonly<Record<Exclude<RoomfulErrorCode, 'normal'>, readonly 
   not_a_player: [
     [SEND, 'this client watches, and spectators cannot send this type', 'Offer it to players only'],
   ],
-  room_logic_refused: [
-    [`${SEND}, ${JOIN}`, 'the room refused. The state did not change. `message` is the reason', PLAYER_TEXT],
-  ],
+  room_logic_refused: [[`${SEND}, ${JOIN}`, 'the room refused. `message` is the reason', PLAYER_TEXT]],
   room_logic_failed: [
-    [
-      `${SEND}, ${JOIN}`,
-      "the room's code threw an error. The state did not change",
-      "Look into the server's log",
-    ],
+    [`${SEND}, ${JOIN}`, "the room's code threw. The state did not change", "Look into the server's log"],
   ],
   rate_limited: [
     [SEND, 'too many messages of this type (`rate` of the room type)', 'Send less often'],
     [JOIN, 'the player has created too many rooms in a minute', 'Try again after a minute'],
-    ['`joinByCode`', '10 wrong codes in a minute', 'Try again after a minute'],
+    ['`joinByCode`', 'limit: 10 wrong codes in a minute', 'Try again after a minute'],
     ['`rooms`', '32 lists have no answer yet', 'Use `watchRooms`'],
     [
       CONNECTION,
-      'the player has too many sessions, or the client has sent far too many unreliable messages. The client closes',
+      'the player has too many sessions, or the client sent far too many unreliable messages. The client closes',
       'Close other tabs, or send less',
     ],
     [TICKET, 'the player has created too many rooms in a minute', 'Queue again after a minute'],
@@ -56,7 +50,7 @@ const ERROR_ROWS: Readonly<Record<Exclude<RoomfulErrorCode, 'normal'>, readonly 
       'Nothing: the SDK joins the room',
     ],
   ],
-  payload_too_large: [[SEND, 'the message is larger than `MAX_MESSAGE_BYTES` of the server', 'Send less']],
+  payload_too_large: [[SEND, 'the message exceeds `MAX_MESSAGE_BYTES` of the server', 'Send less']],
   too_many_requests: [['`request`', '32 requests of the room have no reply yet', 'Await replies first']],
   no_reply: [['`request`', 'the room applied the message, but its type has no reply', 'Use `send`']],
   queue_full: [
@@ -70,20 +64,18 @@ const ERROR_ROWS: Readonly<Record<Exclude<RoomfulErrorCode, 'normal'>, readonly 
       'Free `sessionStorage`',
     ],
   ],
-  resume_failed: [
-    [SEND, 'the session was lost. The room may or may not have applied the message', LOOK_FIRST],
-  ],
+  resume_failed: [[SEND, 'the session was lost. The room may have applied the message', LOOK_FIRST]],
   not_in_room: [
     [
       SEND,
-      'the client is no longer in the room. The room may or may not have applied an earlier message',
+      'the client is not in the room any more. The room may have applied an earlier message',
       LOOK_FIRST,
     ],
   ],
   outcome_unknown: [
     [
       SEND,
-      'the server has [forgotten](limits.md#messages) the result. The room may or may not have applied the message',
+      'the server has [forgotten](limits.md#messages) the result. The room may have applied the message',
       LOOK_FIRST,
     ],
   ],
@@ -98,7 +90,7 @@ const ERROR_ROWS: Readonly<Record<Exclude<RoomfulErrorCode, 'normal'>, readonly 
     ],
     [
       '`rooms`, `joinOrCreate`',
-      'the query does not fit the data of the rooms, or looks at more than 10,000 rooms',
+      'the query does not fit the `data` of the rooms, or looks at more than 10,000 rooms',
       'Use other conditions',
     ],
   ],
@@ -110,7 +102,7 @@ const ERROR_ROWS: Readonly<Record<Exclude<RoomfulErrorCode, 'normal'>, readonly 
     [JOIN, "the room's `admit` refused the player. `message` is the reason", PLAYER_TEXT],
     [TICKET, '`admit` of the match refused the player. `message` is the reason', PLAYER_TEXT],
   ],
-  room_full: [[JOIN, 'no place is free, for a player or for a spectator', 'Join another room, or watch']],
+  room_full: [[JOIN, 'no place of the asked role is free', 'Join another room, or watch']],
   banned: [
     [
       `${JOIN}, ${CONNECTION}`,
@@ -122,7 +114,7 @@ const ERROR_ROWS: Readonly<Record<Exclude<RoomfulErrorCode, 'normal'>, readonly 
   already_joined: [
     [
       JOIN,
-      "this client is in the room, or another client of the player is (`sameSub: 'refuse'`)",
+      "this client, or with `sameSub: 'refuse'` another client of the player, is in the room",
       'Tell the player',
     ],
   ],
@@ -130,33 +122,25 @@ const ERROR_ROWS: Readonly<Record<Exclude<RoomfulErrorCode, 'normal'>, readonly 
     [`${JOIN}, \`watchRooms\``, 'the client is in 16 rooms, or watches 4 lists', 'Leave one'],
     [
       JOIN,
-      'the player has [4 seats](rooms.md#a-player-who-joins-twice) in the room, or has created too many rooms that sleep or have timers',
+      'the player has [4 seats](rooms.md#a-player-who-joins-twice) in the room, or created too many rooms that sleep or have timers',
       'Leave a room, or end some',
     ],
     [JOIN, 'too many clients share one token [without `sub`](limits.md#guests)', 'Give each player a `sub`'],
   ],
   project_full: [[JOIN, 'the project has its maximum number of rooms', 'Tell your operator']],
   client_outdated: [[JOIN, 'the client is too old for this room', 'Reload or update the page']],
-  room_unavailable: [
-    [`${JOIN}, ${SEND}, \`rooms\``, 'the room cannot be reached at the moment', 'Try again'],
-  ],
-  overloaded: [
-    [`${JOIN}, \`onConnectionChange\``, 'the servers have no capacity at the moment', 'Try again later'],
-  ],
+  room_unavailable: [[`${JOIN}, ${SEND}, \`rooms\``, 'the room does not answer now', 'Try again']],
+  overloaded: [[`${JOIN}, \`onConnectionChange\``, 'the servers have no free capacity', 'Try again later']],
   replaced: [
     ['`onLeave`', 'another client of the player has the seat (`sameSub`)', 'Tell the player'],
     [TICKET, 'another client of the player has the ticket', 'Tell the player'],
   ],
   unauthenticated: [['`connect`', 'the token is invalid', 'Fix `getToken`']],
   token_expired: [
-    [
-      CONNECTION,
-      'the token has expired, and the client cannot get another one. The client closes',
-      'Pass `getToken`',
-    ],
+    [CONNECTION, 'the token has expired, and the client gets no other. The client closes', 'Pass `getToken`'],
   ],
   revoked: [
-    [CONNECTION, 'the API key of the token, or the player, was revoked. The client closes', 'Sign in again'],
+    [CONNECTION, "the token's API key, or the player, was revoked. The client closes", 'Sign in again'],
   ],
   token_unavailable: [
     [
@@ -175,11 +159,7 @@ const ERROR_ROWS: Readonly<Record<Exclude<RoomfulErrorCode, 'normal'>, readonly 
   ],
   connection_lost: [['`onConnectionChange`', 'the connection was lost', SDK_RECONNECTS]],
   draining: [
-    [
-      '`onConnectionChange`',
-      'the server process stopped before the client could move to another',
-      SDK_RECONNECTS,
-    ],
+    ['`onConnectionChange`', 'the node stopped before the client had moved to another', SDK_RECONNECTS],
   ],
   session_taken_over: [
     [
