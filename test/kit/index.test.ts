@@ -445,6 +445,11 @@ test('the global Date is the real one after all tests of rooms have ended, in an
   expect(globalThis.Date).toBe(real)
   const open = await testRooms([])
   expect(() => (Date.now = () => 0)).toThrow("Cannot assign to read only property 'now' of Date")
+  // As fake timers do.
+  class Fake extends Date {}
+  Fake.now = () => 1
+  Object.assign(Fake, { isFake: true })
+  expect([Fake.now(), 'isFake' in Date]).toEqual([1, false])
   await open.close()
 })
 

@@ -19,17 +19,19 @@ export class RoomDate {
       const ms = turn && this.#clocks.get(turn.room)?.now()
       return ms === undefined ? undefined : Math.floor(ms)
     }
-    globalThis.Date = new Proxy(globalThis.Date, {
+    const proxy: DateConstructor = new Proxy(globalThis.Date, {
       get: (before, name, receiver) => {
         if (name === BEFORE) return this.#restored ? before : undefined
         return name === 'now' ? () => now() ?? before.now() : Reflect.get(before, name, receiver)
       },
-      // With the object itself as receiver, the real `Date` refuses it with its own error.
-      set: (before, name, value) => Reflect.set(before, name, value),
+      // With itself as receiver, the real `Date` refuses it with its own error. A class that extends this one keeps its own properties.
+      set: (before, name, value, receiver) =>
+        Reflect.set(before, name, value, receiver === proxy ? before : receiver),
       apply: (before) => new before(now() ?? before.now()).toString(),
       construct: (before, given, target) =>
         Reflect.construct(before, given.length === 0 ? [now() ?? before.now()] : given, target),
     })
+    globalThis.Date = proxy
   }
 
   /** Returns the observer of the turns of a node with this clock. */
