@@ -35,6 +35,7 @@ const ROOT = new URL('..', import.meta.url).pathname
 const PAGES = [
   '.',
   'docs',
+  'docs/decisions',
   'docs/guides',
   'docs/site',
   'deploy',
