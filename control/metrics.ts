@@ -14,7 +14,7 @@ const PLAYER_CHANGES = ['revoked', 'banned', 'unbanned', 'data_set', 'data_delet
 export type PlayerChange = (typeof PLAYER_CHANGES)[number]
 
 const METRICS = {
-  httpRequests: counter('service_http_requests_total', 'Requests to the control API that were answered.', {
+  httpRequests: counter('service_http_requests_total', 'Answered requests to the control API.', {
     method: OPEN,
     route: OPEN,
     status: OPEN,
@@ -24,11 +24,9 @@ const METRICS = {
     'Time from a request to its answer.',
     { method: OPEN, route: OPEN },
   ),
-  tokensIssued: counter(
-    'service_tokens_issued_total',
-    'Client tokens issued, by what they were signed with.',
-    { signed_with: ['key', 'project'] },
-  ),
+  tokensIssued: counter('service_tokens_issued_total', 'Issued client tokens, by what signed them.', {
+    signed_with: ['key', 'project'],
+  }),
   keyChanges: counter('service_key_changes_total', 'Keys created, rotated and revoked.', {
     change: ['created', 'rotated', 'revoked'],
   }),
@@ -42,16 +40,12 @@ const METRICS = {
   }),
   storeErrors: counter(
     'service_store_errors_total',
-    'Requests that failed because the store could not be reached, was full, or refused a command.',
+    'Requests that failed because the store did not answer, was full, or refused a command.',
   ),
-  controlInfo: gauge(
-    'service_control_info',
-    'Always 1; says which build of roomful this control process runs.',
-    {
-      version: OPEN,
-      commit: OPEN,
-    },
-  ),
+  controlInfo: gauge('service_control_info', 'Always 1. The labels are the build of roomful.', {
+    version: OPEN,
+    commit: OPEN,
+  }),
 }
 
 /** Metrics of a control process. */

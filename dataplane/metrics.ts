@@ -28,22 +28,19 @@ export const NODE_METRICS = {
   ),
   slowdown: gauge(
     'service_slowdown_ratio',
-    'Factor by which the intervals of flushes and ticks of all rooms are longer than configured, because the event loop is behind; 1: it keeps up.',
+    'Factor by which intervals of flushes and ticks of all rooms are longer than configured; 1: the event loop keeps up.',
   ),
   overloaded: gauge(
     'service_overloaded',
-    '1 while the node is overloaded although its rooms are slowed down: it drops old unreliable messages, and refuses new sessions.',
+    '1 while the node is overloaded in spite of its slowdown: it drops old unreliable messages, and refuses new sessions.',
   ),
   maxSessions: gauge(
     'service_max_sessions',
     'Maximum number of sessions of this node (MAX_SESSIONS); 0: no limit.',
   ),
   maxRooms: gauge('service_max_rooms', 'Maximum number of rooms of this node (MAX_ROOMS); 0: no limit.'),
-  addressed: gauge(
-    'service_addressed',
-    '1 if the node has an ADVERTISE_URL, so that clients can move to the node of their rooms.',
-  ),
-  cordoned: gauge('service_cordoned', '1 while the node is cordoned: it accepts no new rooms and sessions.'),
+  addressed: gauge('service_addressed', '1 if the node has an ADVERTISE_URL, so clients can move to it.'),
+  cordoned: gauge('service_cordoned', '1 while the node is cordoned: no new rooms and sessions.'),
   draining: gauge('service_draining', '1 while the node drains.'),
   nodeInfo: gauge(
     'service_node_info',

@@ -345,7 +345,7 @@ export function processMetrics(registry: Registry, log: Logger): Metrics<typeof 
   const metrics = registerMetrics(registry, PROCESS_METRICS)
   new PromCounter({
     name: `${PREFIX}log_lines_dropped_total`,
-    help: 'Log lines that were lost because stdout accepted no more: a full disk, or a reader that has gone away or does not read.',
+    help: 'Log lines lost because stdout accepted no more: a full disk, or a reader that has ended or does not read.',
     registers: [registry],
     collect() {
       this.reset()
@@ -378,7 +378,7 @@ export function processMetrics(registry: Registry, log: Logger): Metrics<typeof 
 const PROCESS_METRICS = {
   unhandled: counter(
     'service_unhandled_errors_total',
-    'Rejections and exceptions that nothing has handled and that cannot be attributed to the code of a room.',
+    'Unhandled rejections and exceptions that belong to no room.',
     { kind: ['rejection', 'exception'] },
   ),
 }

@@ -23,7 +23,7 @@ const WAKEUP_RESULTS = ['opened', 'running', 'elsewhere', 'absent', 'no_code', '
 export const CLUSTER_METRICS = {
   peerPublishes: counter(
     'service_peer_publishes_total',
-    'Envelopes to other nodes: the messages to one node from some milliseconds, or a beat of an idle link.',
+    'Envelopes to other nodes: the messages of some milliseconds to one node, or a beat of an idle link.',
   ),
   peerMessages: counter(
     'service_peer_messages_total',
@@ -32,7 +32,7 @@ export const CLUSTER_METRICS = {
   peerBytes: counter('service_peer_bytes_total', 'Bytes of envelopes to other nodes.'),
   peerFaults: counter(
     'service_peer_faults_total',
-    'Envelopes that the store did not take (unpublished), that were lost (gap), or that could not be decoded (unreadable).',
+    'Envelopes that the store rejected (unpublished), that were lost (gap), or that could not be decoded (unreadable).',
     { fault: ['unpublished', 'gap', 'unreadable'] },
   ),
   roomTraffic: ROOM_TRAFFIC,
@@ -47,7 +47,7 @@ export const CLUSTER_METRICS = {
   ),
   roomWakeups: counter(
     'service_room_wakeups_total',
-    'Rooms whose timer was due as the store says: opened here, since no node ran them, already running here, owned or opened elsewhere, gone (absent), of a type or version that no node has code for (no_code: tried again after 5 minutes), or to be tried again (unavailable).',
+    'Rooms with a due timer in the store: opened here, already running here, owned or opened elsewhere, gone (absent), without a node that has their code (no_code: tried again after 5 minutes), or to be tried again (unavailable).',
     { result: WAKEUP_RESULTS },
   ),
   leaseRenewalInterval: histogram(
@@ -56,17 +56,17 @@ export const CLUSTER_METRICS = {
   ),
   leaseAge: gauge(
     'service_lease_age_seconds',
-    'Time since the last successful renewal of the lease of this node was sent.',
+    'Time since this node sent the last successful renewal of its lease.',
   ),
   leaseTtl: gauge(
     'service_lease_ttl_seconds',
-    'Age of the lease at which other nodes presume this node dead (NODE_LEASE_MS). The node stops a tenth earlier.',
+    'Age of its lease at which others presume this node dead (NODE_LEASE_MS). The node stops a tenth earlier.',
   ),
   handOverDuration: histogram(
     'service_hand_over_duration_seconds',
     'Pause of a room during a handoff: from its last update here until another node may claim it.',
   ),
-  nodesGone: counter('service_nodes_gone_total', 'Other nodes that have ended or were presumed dead.'),
+  nodesGone: counter('service_nodes_gone_total', 'Other nodes that ended or were presumed dead.'),
   nodesAlive: gauge('service_nodes_alive', 'Living nodes from the view of this node, including itself.'),
 }
 

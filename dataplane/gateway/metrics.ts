@@ -35,15 +35,15 @@ export const GATEWAY_METRICS = {
     'service_handshakes_waiting',
     'Upgrades and hellos that wait for a turn of the event loop.',
   ),
-  sessions: gauge('service_sessions', 'Sessions, with disconnected ones that can still be resumed.'),
+  sessions: gauge('service_sessions', 'Sessions, including disconnected ones that can be resumed.'),
   projectSessions: gauge(
     'service_project_sessions',
-    'Sessions of each project, with disconnected ones that can still be resumed: for the 50 projects with the most, and for all others together (other).',
+    'Sessions of each project, including disconnected ones: for the 50 largest projects, and for all others together (other).',
     { project_id: OPEN },
   ),
   projectSessionsRefused: counter(
     'service_project_sessions_refused_total',
-    'New sessions that were refused because their project has MAX_SESSIONS_PER_PROJECT at this node.',
+    'New sessions refused by MAX_SESSIONS_PER_PROJECT.',
   ),
   outboxBytes: gauge('service_outbox_bytes', 'Bytes queued for all clients together.'),
   handshakes: counter(
@@ -62,12 +62,12 @@ export const GATEWAY_METRICS = {
   ),
   reroutes: counter(
     'service_reroutes_total',
-    'Sessions that were asked to move to the node of their rooms (told), and the results: resumed there (arrived), resumed at another node (elsewhere), or still here after 15 s (stayed).',
+    'Sessions asked to move to the node of their rooms (told), and the results: resumed there (arrived), at another node (elsewhere), or still here after 15 s (stayed).',
     { outcome: ['told', 'arrived', 'elsewhere', 'stayed'] },
   ),
   roomResumes: counter(
     'service_room_resumes_total',
-    'Rooms of resumed sessions, by result: the missed frames were sent (frames), a full state was sent (resync), or the seat was lost (lost).',
+    'Rooms of resumed sessions, by what the client got: the missed frames (frames), a full state (resync), or no seat (lost).',
     { result: ['frames', 'resync', 'lost'] },
   ),
   joins: counter('service_joins_total', 'Joins, by result: joined, or the code of the error.', {
@@ -77,15 +77,15 @@ export const GATEWAY_METRICS = {
   /** A sample: at most one message at a time per subscription. */
   ackDuration: histogram(
     'service_message_ack_duration_seconds',
-    'Time from a reliable message to its ack: applied, and committed where the room type is durable. A sample.',
+    'Time from a reliable message to its ack: applied and, in durable rooms, committed. A sample.',
   ),
   roundTrip: histogram(
     'service_round_trip_duration_seconds',
-    'Round-trip time of clients, from a websocket ping to its pong. Measured once a minute for each client, and more often for silent ones.',
+    'Time from a websocket ping to its pong: once a minute for each client, and more often for silent ones.',
   ),
   websocketErrors: counter(
     'service_websocket_errors_total',
-    'Errors sent to clients, by code: error messages, and connections closed with an error.',
+    'Error messages to clients, and connections closed with an error, by code.',
     { code: FAULTS },
   ),
   closes: counter(
@@ -95,39 +95,39 @@ export const GATEWAY_METRICS = {
   ),
   connectionsDropped: counter(
     'service_connections_dropped_total',
-    'Connections that were ended before they had a session, by reason: limits of file descriptors (files), of connections without a session (pending), of an address (address), or of its connection rate (rate); an origin that is not allowed (origin); or too large headers (headers).',
+    'Connections ended before they had a session, by reason: limits of file descriptors (files), of connections without a session (pending), of an address (address), or of its connection rate (rate); a forbidden origin (origin); or too large headers (headers).',
     { reason: ['files', 'pending', 'address', 'rate', 'origin', 'headers'] },
   ),
   newcomersRefused: counter(
     'service_newcomers_refused_total',
-    'New clients that were refused with 1013 because the node is overloaded.',
+    'New clients refused with 1013 by an overloaded node.',
   ),
   inputsDropped: counter(
     'service_inputs_dropped_total',
-    'Messages without a ref that an overloaded node dropped undecoded, because a newer one of the client had arrived.',
+    'Messages without a ref that an overloaded node dropped, because the client had sent a newer one.',
   ),
   rateLimited: RATE_LIMITED,
   tokensUntimely: counter(
     'service_tokens_refused_for_time_total',
-    'Tokens that were refused because they have expired, or are not valid yet, by the clock of the node.',
+    'Tokens refused as expired, or not valid yet, by the clock of the node.',
     { fault: ['expired', 'not_yet_valid'] },
   ),
   readingPaused: counter(
     'service_reading_paused_total',
-    'Pauses in the reading of a connection: until its session is within its rate again (rate), or until other connections had their turn (turn).',
+    'Pauses in the reading of a connection: until its session is within its rate (rate), or other connections had their turn (turn).',
     { reason: ['rate', 'turn'] },
   ),
   statesDelayed: counter(
     'service_states_delayed_total',
-    'Full states for joins, resumes and resyncs that had to wait because the player had no points for states.',
+    'Full states for joins, resumes and resyncs that waited because the player had no points for states.',
   ),
   sessionsEvicted: counter(
     'service_sessions_evicted_total',
-    'Sessions without a connection that were ended early, because their player or token started another one at its limit.',
+    'Disconnected sessions ended early, because their player or token started another one at its limit.',
   ),
   unackedRefused: counter(
     'service_unacked_refused_total',
-    'Reliable messages that were refused because too many messages or bytes of their member are unacknowledged.',
+    'Reliable messages refused because too many messages or bytes of their member are unacknowledged.',
   ),
   slowConsumers: counter(
     'service_slow_consumers_total',
@@ -148,7 +148,7 @@ export const GATEWAY_METRICS = {
   ),
   keyChecks: counter(
     'service_key_checks_total',
-    'Questions to control about a key, by result: ok, unreachable, refused (INTERNAL_TOKEN), answered by another server (foreign), or not sent because too many were open (busy).',
+    'Questions to control about a key, by result: ok, unreachable, refused (INTERNAL_TOKEN), answered by another server (foreign), or not sent as too many were open (busy).',
     { result: ['ok', 'unreachable', 'refused', 'foreign', 'busy'] },
   ),
   jwksFetches: counter(
@@ -158,7 +158,7 @@ export const GATEWAY_METRICS = {
   ),
   resumeWaitsRefused: counter(
     'service_resume_waits_refused_total',
-    'Resumes with a used token that were refused because another one waits for the same session.',
+    'Resumes with a used token refused because another one waits for their session.',
   ),
 }
 

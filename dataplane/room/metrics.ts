@@ -31,7 +31,7 @@ export const ROOM_METRICS = {
   rooms: gauge('service_rooms', 'Rooms this node owns.'),
   projectRooms: gauge(
     'service_project_rooms',
-    'Rooms of each project that this node owns, for the 50 projects with the most rooms, and for all others together (other).',
+    'Rooms of each project that this node owns: for the 50 projects with most rooms, and for all others together (other).',
     { project_id: OPEN },
   ),
   members: gauge('service_members', 'Members of the rooms this node owns.'),
@@ -39,7 +39,7 @@ export const ROOM_METRICS = {
     'service_rooms_frozen',
     'Frozen rooms: the node has no lease, or the store does not answer.',
   ),
-  historyBytes: gauge('service_history_bytes', 'Bytes that the past updates of all rooms of this node take.'),
+  historyBytes: gauge('service_history_bytes', 'Bytes of past updates of all rooms of this node.'),
   roomLoads: counter(
     'service_room_loads_total',
     'Calls of `load` of room types: it returned a state (loaded) or none, failed, or took longer than 10 s (timed_out).',
@@ -47,14 +47,14 @@ export const ROOM_METRICS = {
   ),
   roomMigrations: counter(
     'service_room_migrations_total',
-    'Rooms whose state was migrated to a newer version of their room type (migrated), or could not be migrated (failed). A failed room cannot be joined here.',
+    'Rooms whose state was migrated to a newer version of the room type (migrated), or not (failed). A failed room cannot be joined here.',
     { room_type: OPEN, outcome: ['migrated', 'failed'] },
   ),
   roomsAsleep: counter('service_rooms_asleep_total', 'Empty rooms that went to sleep.', { room_type: OPEN }),
   queueTickets: gauge('service_queue_tickets', 'Tickets of the queues this node owns.', { room_type: OPEN }),
   queueOldest: gauge(
     'service_queue_oldest_seconds',
-    'Waiting time of the oldest ticket of the queues this node owns. 0: there is no ticket.',
+    'Waiting time of the oldest ticket of the queues this node owns. 0: no ticket.',
     { room_type: OPEN },
   ),
   queueMatches: counter('service_queue_matches_total', 'Matches whose players have seats in a room.', {
@@ -89,7 +89,7 @@ export const ROOM_METRICS = {
   rateLimited: RATE_LIMITED,
   resyncs: counter(
     'service_resyncs_total',
-    'Whole states sent apart from joins, after a gap (sequence), a different checksum, a slow consumer (stalled), or a late resume.',
+    'Whole states sent without a join, after a gap (sequence), a different checksum, a slow consumer (stalled), or a late resume.',
     { room_type: OPEN, reason: RESYNC_CAUSES },
   ),
   deliveryDuration: histogram(
@@ -100,17 +100,17 @@ export const ROOM_METRICS = {
   commitDuration: histogram('service_commit_duration_seconds', 'Duration of a write of a room to the store.'),
   inputsShed: counter(
     'service_inputs_shed_total',
-    'Messages that an overloaded node did not handle because they had waited for too long: without a ref (dropped), or with one (refused).',
+    'Messages that waited too long at an overloaded node: without a ref (dropped), or with one (refused).',
     { room_type: OPEN, how: ['dropped', 'refused'] },
   ),
   slowTurns: counter(
     'service_room_turns_slow_total',
-    'Turns of room logic that took 100 ms or longer, in which the node did nothing else.',
+    'Turns of room logic of 100 ms or longer, in which the node did nothing else.',
     { room_type: OPEN, hook: HOOKS },
   ),
   fencedWrites: counter(
     'service_fenced_writes_total',
-    'Writes of a room that were refused because another node owns it.',
+    'Writes of a room refused because another node owns it.',
   ),
   roomFreezes: counter(
     'service_room_freezes_total',
@@ -119,7 +119,7 @@ export const ROOM_METRICS = {
   ),
   backlogFull: counter(
     'service_room_backlog_full_total',
-    'Messages for a room that could not act, when its inbox was full: dropped if they had no ref, otherwise refused or sent again later.',
+    'Messages for a room that could not act and had a full inbox: dropped if they had no ref, otherwise refused or sent again later.',
     { room_type: OPEN },
   ),
   limitsReached: counter(
@@ -129,11 +129,11 @@ export const ROOM_METRICS = {
   ),
   historyDropped: counter(
     'service_history_updates_dropped_total',
-    'Past updates that were dropped because the histories of all rooms together held 256 MiB.',
+    'Past updates dropped because the histories of all rooms together held 256 MiB.',
   ),
   roomsQuarantined: counter(
     'service_rooms_quarantined_total',
-    'Rooms whose record was moved to quarantine because it cannot be read.',
+    'Rooms with an unreadable record, which was moved to quarantine.',
     { room_type: OPEN },
   ),
 }

@@ -238,11 +238,11 @@ const STORE_METRICS = {
   storeUp: gauge('service_store_up', '1 while the store can be reached.'),
   storeReturns: counter(
     'service_store_returns_total',
-    'How often the store could be reached again after it could not.',
+    'Times that the store answered again after an outage.',
   ),
   dataLost: gauge(
     'service_store_data_lost',
-    '1 after the store was found without the data that it had: for an hour, or until that data is back.',
+    '1 after the store was found without its data: for an hour, or until the data is back.',
   ),
   commandDuration: histogram(
     'service_store_command_duration_seconds',
@@ -250,7 +250,7 @@ const STORE_METRICS = {
   ),
   commandFailures: counter(
     'service_store_command_failures_total',
-    'Commands that the store refused, or gave no answer to in time.',
+    'Commands that the store refused, or did not answer in time.',
     { failure: ['store_unreachable', 'store_full', 'store_refused'] },
   ),
   commands: counter('service_store_commands_total', 'Commands that the store has answered, by operation.', {
@@ -332,13 +332,13 @@ export function storeServerMetrics(registry: Registry, vitals: StoreVitals, cloc
   register(
     Counter,
     'service_redis_evicted_keys_total',
-    'Keys that a Redis server has thrown away because its memory was full: data that is lost.',
+    'Keys that a Redis server deleted because its memory was full: lost data.',
     (server) => server.evictedKeys,
   )
   register(
     Gauge,
     'service_redis_restart_loses_data',
-    '1: a restart of this Redis server would lose all data, because its user default may not replay the append-only file.',
+    '1: a restart of this Redis server would lose all data: its user default may not replay the append-only file.',
     (server) => Number(server.restartLosesData),
   )
 }

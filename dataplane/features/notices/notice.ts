@@ -49,18 +49,18 @@ const AGES = [0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60, 300, 3600, 8
 export const NOTICE_METRICS = {
   noticeAttempts: counter(
     'service_notice_attempts_total',
-    'Attempts to deliver notices to the backend: delivered, failed (tried again), or dead (moved to the dead letters, since the backend has rejected the notice or has not accepted it for 24 h).',
+    'Attempts to deliver notices to the backend: delivered, failed (tried again), or dead (now a dead letter: rejected, or not accepted for 24 h).',
     { result: RESULTS },
   ),
   noticeAge: histogram(
     'service_notice_delivery_seconds',
-    'Time from the turn of a notice until the backend has accepted it.',
+    'Time from the turn of a notice to its acceptance by the backend.',
     {},
     AGES,
   ),
   noticeOldest: gauge(
     'service_notices_oldest_seconds',
-    'Age of the oldest notice that this node sends, or sends again after a failure; 0: there is none.',
+    'Age of the oldest notice that this node sends, or sends again; 0: none.',
   ),
   deadNoticesDropped: counter(
     'service_dead_notices_dropped_total',

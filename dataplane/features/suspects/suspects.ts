@@ -27,16 +27,16 @@ import {
 export const SUSPECT_METRICS = {
   turnsStuck: counter(
     'service_room_turns_stuck_total',
-    'Turns that did not return: they were cut off, or ended their node. Every node counts the turns of all nodes, also of nodes that are gone.',
+    'Turns that did not return: they were cut off, or ended their node. Every node counts those of the whole cluster.',
     { room_type: OPEN, hook: HOOKS },
   ),
   playersBlocked: gauge(
     'service_players_blocked',
-    'Players and message types whose messages are refused, because three of them did not return within ten minutes. The log names them.',
+    'Players and message types whose messages are refused, because three did not return within ten minutes. The log names them.',
   ),
   handlersRefused: gauge(
     'service_handlers_refused',
-    'Handlers that are not started in a project, because only the end of a process has stopped them: until when, in seconds since 1970. Hook `all`: all code of the room type.',
+    'Handlers not started in a project, because only the end of a process stopped them: until when, in seconds since 1970. Hook `all`: all code of the room type.',
     { project_id: OPEN, room_type: OPEN, hook: OPEN, message_type: OPEN },
   ),
 }
