@@ -97,8 +97,8 @@ export class ClientSession {
   #move: { readonly url: string | undefined } | undefined
   /** The second socket of a move, until its hello. */
   #next: ClientConnection | undefined
-  /** The previous connection of a move, from the new hello until it has closed. `over`: rooms whose next flush it has begun since then. */
-  #replaced: { readonly connection: ClientConnection; readonly over: Set<string> } | undefined
+  /** The previous connection of a move, from the new hello until it has closed. No message arrives on it. */
+  #before: ClientConnection | undefined
   /** Unreliable messages that wait for the welcome of a move. */
   #held: Encoded[] = []
   /** End of the time in which other addresses are ignored after a failed move, in milliseconds of the monotonic clock. */
@@ -192,9 +192,10 @@ export class ClientSession {
   /** Says goodbye and closes the session. `error`: reason, unless the caller closed it. */
   close(error?: RoomfulError): void {
     if (this.#status === 'closed') return
-    // After the hello the server may have the session. In the middle of a move, one of the two connections has it.
+    // After the hello the server may have the session.
     if (this.#greeted) {
-      if (!this.#ready) this.#replaced?.connection.send({ t: 'goodbye' })
+      // In the middle of a move, the server reads nothing more on the first connection.
+      if (!this.#ready && this.#next) this.#changeOver()
       this.#connection?.send({ t: 'goodbye' })
     }
     this.#drop()
@@ -245,16 +246,13 @@ export class ClientSession {
   /** Opens a connection. It sends a hello when it is open. */
   #connect(Socket: WebSocketConstructor, url: string, token?: string): ClientConnection {
     const ended = (error: RoomfulError): void => {
-      if (connection === this.#next) this.#notMoved()
-      else if (this.#replaced?.connection === connection) this.#letGo()
+      if (connection === this.#next && this.#ready) this.#notMoved()
+      else if (connection === this.#before) this.#before = undefined
       else this.#lost(error)
     }
     const connection: ClientConnection = new ClientConnection(Socket, url, this.#parts.clock, {
-      opened: () => (connection === this.#next ? this.#changeOver(connection) : this.#sayHello(token)),
-      received: (message) => {
-        if (this.#replaced?.connection !== connection) this.#receive(message, token)
-        else if (isRest(message, this.#replaced.over)) this.#handlers.message(message)
-      },
+      opened: () => (connection === this.#next ? this.#leave() : this.#sayHello(token)),
+      received: (message) => this.#receive(message, token),
       closed: (code, reason) => ended(this.#closeError(code, reason)),
       silent: () => ended(new RoomfulError('connection_lost', 'The server is silent.', { retryable: true })),
       broken: (cause) => ended(this.#unreadable(cause)),
@@ -288,6 +286,7 @@ export class ClientSession {
     else if (message.t === 'pong') this.#parts.serverClock.pong(message.at, message.server_time)
     else if (message.t === 'token') void this.#parts.tokens.requested()
     else if (message.t === 'move') this.#planMove(message.in_ms, message.url)
+    else if (message.t === 'moved') this.#changeOver()
     else this.#handlers.message(message)
   }
 
@@ -322,10 +321,9 @@ export class ClientSession {
     if (!moved && this.#connection === connection) this.#handlers.status('online')
   }
 
-  /** The server requests a move. It replaces an earlier request. */
+  /** The server requests a move. */
   #planMove(inMs: number, url: string | undefined): void {
-    if (!this.#ready || (url !== undefined && !this.#mayMove(url))) return
-    this.#dropNext()
+    if (!this.#ready || this.#move || (url !== undefined && !this.#mayMove(url))) return
     this.#move = { url }
     this.#setTimer(inMs, () => this.#openNext())
   }
@@ -355,14 +353,11 @@ export class ClientSession {
     }
   }
 
-  /** The second socket has closed before its hello, so the first stays in use. If the node drains, the client tries again. */
+  /** The second socket does not open, so the first stays in use. */
   #notMoved(): void {
     this.#dropNext()
-    if (this.#move?.url === undefined) this.#setTimer(this.#backoff.next(), () => this.#openNext())
-    else {
-      this.#move = undefined
-      this.#stay()
-    }
+    if (this.#move?.url !== undefined) this.#stay()
+    this.#move = undefined
   }
 
   #dropNext(): void {
@@ -371,28 +366,26 @@ export class ClientSession {
     this.#next = undefined
   }
 
-  /**
-   * The second socket is open: resumes there. The client sends nothing more on the first connection. From it, the client reads only the rest
-   * of flushes that have begun. All other messages arrive on the second connection, or, if that fails, on the one after it.
-   */
-  #changeOver(next: ClientConnection): void {
-    const before = this.#connection!
-    this.#letGo()
-    this.#parts.tokens.stop()
+  /** The second socket is open. The client sends nothing more on the first connection, and reads it up to `moved`. */
+  #leave(): void {
+    const { tokens } = this.#parts
+    this.#connection!.send({ t: 'move' })
+    this.#connection!.rest()
+    tokens.stop()
     this.#ready = false
-    this.#handlers.lost()
-    before.rest()
-    this.#replaced = { connection: before, over: new Set() }
-    this.#connection = next
-    this.#next = undefined
     this.#expectWelcome(MOVE_MS)
-    this.#sayHello(undefined)
   }
 
-  /** Closes the replaced connection. Usually the server closes it first. */
-  #letGo(): void {
-    this.#replaced?.connection.close()
-    this.#replaced = undefined
+  /** Nothing more arrives on the first connection: resumes on the second one. */
+  #changeOver(): void {
+    if (!this.#next) return
+    this.#before?.close()
+    this.#before = this.#connection
+    this.#connection = this.#next
+    this.#next = undefined
+    this.#handlers.lost()
+    this.#expectWelcome(MOVE_MS)
+    this.#sayHello(undefined)
   }
 
   /** The attempt failed, or the connection is lost. Depending on the reason, the client tries again or closes. */
@@ -459,7 +452,8 @@ export class ClientSession {
     this.#move = undefined
     this.#dropNext()
     this.#parts.tokens.stop()
-    this.#letGo()
+    this.#before?.close()
+    this.#before = undefined
     this.#connection?.close()
     this.#connection = undefined
     this.#greeted = false
@@ -554,15 +548,4 @@ export function mayGoTo(address: string, given: string, hosts: readonly string[]
   } catch {
     return false
   }
-}
-
-/**
- * Returns true if a frame of the old connection belongs to a flush that had already begun at the hello of the new one, or ends a seat. All
- * other frames arrive on the new connection. Each flush begins with a frame of the state; `over` has the rooms for which such a frame has
- * arrived.
- */
-function isRest(message: DecodedMessage, over: Set<string>): boolean {
-  if ('read' in message) over.add(message.room_id)
-  if (message.t !== 'event' && message.t !== 'member') return message.t === 'left'
-  return !over.has(message.room_id)
 }

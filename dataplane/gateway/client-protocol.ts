@@ -44,6 +44,9 @@ const POINTS: Readonly<Partial<Record<ClientMessage['t'], number>>> = {
   token: COST.hello,
 }
 
+/** Messages that wait while the session exceeds its rate, although no answer is due. */
+const PATIENT: ReadonlySet<string | undefined> = new Set<ClientMessage['t']>(['token', 'move', 'goodbye'])
+
 /** Messages that a fresh token in front of them may allow. They wait until it is checked. */
 const NEED_TOKEN: ReadonlySet<string | undefined> = new Set<ClientMessage['t']>([
   'join',
@@ -51,6 +54,9 @@ const NEED_TOKEN: ReadonlySet<string | undefined> = new Set<ClientMessage['t']>(
   'find',
   'token',
 ])
+
+/** Time in which a client that moves has to resume. Then its old connection counts as lost. */
+const MOVE_MS = 15_000
 
 /** Time after a resume in which a client may repeat a join whose `joined` was lost. Its seat is kept until then. */
 const JOIN_AGAIN_MS = 5000
@@ -264,6 +270,7 @@ export class ClientProtocol implements ConnectionListener {
   ): void {
     const { edge, clock } = this.#context
     if (request.t === 'goodbye') this.#end(session)
+    else if (request.t === 'move') this.#move()
     // A second token waits until the first is checked, so that the last token sent is the one in force.
     else if (request.t === 'token') {
       session.token.fresh = request.token
@@ -288,6 +295,11 @@ export class ClientProtocol implements ConnectionListener {
   #find(session: Session, request: FindingRequest): void {
     this.#finder ??= this.#context.finding.of(this.connection, this.#source)
     this.#finder.handle(session, request)
+  }
+
+  #move(): void {
+    this.connection.moved()
+    this.#context.clock.schedule(MOVE_MS, () => this.connection.terminate())
   }
 
   #end(session: Session): void {
@@ -513,7 +525,7 @@ export class ClientProtocol implements ConnectionListener {
 
   /**
    * Pays for one more message. If the player cannot pay, the message waits with everything behind it, and the client's socket is not read. If
-   * the session exceeds its rate, only fresh tokens, goodbyes, and messages whose client waits for an answer wait. All others are refused. The
+   * the session exceeds its rate, only `PATIENT` messages and those whose client waits for an answer wait. All others are refused. The
    * messages in front of a close cannot wait.
    */
   #admit(
@@ -535,7 +547,7 @@ export class ClientProtocol implements ConnectionListener {
       if (this.#behind) this.#behind = budget.waitMs > 0
       return 'pass'
     }
-    const waits = this.#behind || message.t === 'token' || message.t === 'goodbye' || isAnswered(message)
+    const waits = this.#behind || PATIENT.has(message.t) || isAnswered(message)
     if (!waits && payment === 'over_rate') {
       if (this.#refuse(session, 'session', 1 + dropped))
         this.#refuseRequest(session, message, 'rate_limited', this.#limitText())

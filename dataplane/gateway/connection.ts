@@ -131,7 +131,7 @@ export class Connection implements FrameListener, OutboxListener, PolledSocket {
   /** Time of the ping without a pong, on the monotonic clock. Undefined: none, or its round trip would include a pause of this node. */
   #pingedAt: number | undefined
   #closed = false
-  #replaced = false
+  #moved = false
   /** The room that the last queued frames were about. */
   #room: string | undefined
   /** The subscription that last entered the lane of that room. */
@@ -179,7 +179,7 @@ export class Connection implements FrameListener, OutboxListener, PolledSocket {
 
   /** True while messages are received and frames are sent. */
   get open(): boolean {
-    return !this.#closed && !this.#replaced
+    return !this.#closed && !this.#moved
   }
 
   /** True while a resume on this connection should continue: it is open, or its client has sent `goodbye`, which ends the resumed session. */
@@ -195,7 +195,7 @@ export class Connection implements FrameListener, OutboxListener, PolledSocket {
   /** A message that the frame reader or `ws` has read. */
   message(data: Buffer, binary: boolean): void {
     this.#heard = true
-    if (this.#closed || this.#replaced) return
+    if (this.#closed || this.#moved) return
     if (this.#paused || !this.#handle(data, binary)) this.#waiting.push({ data: Buffer.from(data), binary })
   }
 
@@ -345,11 +345,12 @@ export class Connection implements FrameListener, OutboxListener, PolledSocket {
     this.#ignoreRest()
   }
 
-  /** Another connection has taken over the session. Nothing more is sent or handled until this connection is closed. */
-  replaced(): void {
+  /** The client resumes on its next connection. Nothing more is sent or handled until this one is closed. */
+  moved(): void {
+    this.send({ t: 'moved' })
     this.outbox.flush()
     this.outbox.close()
-    this.#replaced = true
+    this.#moved = true
     this.#waiting.length = 0
     this.#newest = undefined
   }

@@ -246,38 +246,57 @@ describe('Rerouter', () => {
   })
 
   describe('a session that moves as it was asked', () => {
-    /** A client that was asked to move to node_b and has resumed there. `drain`: because node_a drains. */
-    async function gone({ drain = false } = {}) {
+    /** A client that was asked to move to node_b, and has sent `move`. `drain`: because node_a drains. */
+    async function leaving({ drain = false } = {}) {
       const { client, welcome, snapshot, joined } = await pair.a.join('one')
       let drained: Promise<void> | undefined
       // The node would close the old connection 62 s from now.
       if (drain) drained = pair.a.gateway.drain(600_000)
       else pair.nearer = NEARER
       expect(await toldAfter(6000, client)).toBe(1)
-      const next = await pair.b.resume(welcome, [{ ...snapshot, member_id: joined.member_id }])
+      client.send({ t: 'move' })
+      await client.next('moved')
+      const resume = () => pair.b.resume(welcome, [{ ...snapshot, member_id: joined.member_id }])
+      return { client, resume, memberId: joined.member_id, drained }
+    }
+
+    /** The same after it has resumed there. */
+    async function gone(how?: { drain: boolean }) {
+      const scene = await leaving(how)
+      const next = await scene.resume()
       await next.next('welcome')
       next.send({ t: 'ping', at: 1 })
-      return { client, next, memberId: joined.member_id, drained }
+      return { ...scene, next }
     }
 
     it.each([false, true])(
-      'gets no more frames on its old connection, which is closed after 5 s (drain: %s)',
+      'gets nothing after `moved` on its old connection, which is closed when it has resumed (drain: %s)',
       async (drain) => {
-        const { client, next, memberId } = await gone({ drain })
-        const heard = client.received.length
+        const { client, resume, memberId } = await leaving({ drain })
         client.send({ t: 'message', room_id: 'arena:one', type: 'move', data: null, ref: 1, settled: 0 })
         pair.owner.room('one').flush({ state: { count: 9 } })
-        expect(await next.next('state.patch')).toMatchObject({ seq: 2 })
         await pair.pass(4000, 1000)
         expect(client.ws.readyState).toBe(client.ws.OPEN)
+        const next = await resume()
+        expect(await next.next('state.patch')).toMatchObject({ seq: 2 })
         await pair.meanwhile(expectClose(client, 'session_taken_over', /newer connection/))
-        expect(client.received.slice(heard)).toEqual([])
+        expect(client.received.at(-1)).toEqual({ t: 'moved' })
         expect(pair.owner.of('message')).toEqual([])
         // The owner ignores it, because it knows that the member is at node_b.
         expect(pair.owner.of('detach')).toMatchObject([{ member_id: memberId, moves: true }])
         expect(pair.owner.of('leave')).toEqual([])
       },
     )
+
+    it('has lost its connection 15 s after `moved`, if it has not resumed', async () => {
+      const { client, memberId } = await leaving()
+      await pair.pass(14_000, 1000)
+      expect(pair.owner.of('detach')).toEqual([])
+      await pair.pass(2000, 1000)
+      await client.closed
+      expect(pair.owner.of('detach')).toMatchObject([{ member_id: memberId }])
+      expect(pair.a.gateway.sessions).toBe(1)
+    })
 
     it('ends the drain of its old node when it closes the old connection', async () => {
       const { client, next, drained } = await gone({ drain: true })

@@ -38,8 +38,6 @@ const REFRESH_MS = 60_000
 export const RECORD_SPARE_MS = 2 * REFRESH_MS
 /** Minimum time before an unanswered write is repeated. */
 const RETRY_MS = 3000
-/** Time for which the old connection of a moved session stays open, so that its client can receive the next `welcome`. */
-const REPLACED_MS = 5000
 /** Number of attempts of a write while other writes change the record. */
 const ATTEMPTS = 5
 
@@ -179,14 +177,8 @@ export class Sessions {
     this.#remove(session)
     this.#abandonSubscriptions(session)
     const { connection } = session
-    const end = (): void => connection?.close('session_taken_over', 'a newer connection resumed this session')
     if (ended) connection?.close('revoked', ENDED_BY_OPERATOR)
-    else if (!this.#moves(session)) end()
-    else {
-      // The client closes this connection after its next `welcome`. An earlier close would look like a lost connection to it.
-      connection?.replaced()
-      this.#context.clock.schedule(REPLACED_MS, end)
-    }
+    else connection?.close('session_taken_over', 'a newer connection resumed this session')
   }
 
   /**

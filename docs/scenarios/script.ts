@@ -299,6 +299,12 @@ export class Script {
     return this.#add({ at_most: count })
   }
 
+  /** The client, whose next socket is open, leaves the one before. */
+  changeOver(): this {
+    const before = this.#socket - 1
+    return this.client({ t: 'move' }, before).server({ t: 'moved' }, before)
+  }
+
   close(code: number, on?: number): this {
     return this.#add({ close: code, ...(on !== undefined && { on }) })
   }

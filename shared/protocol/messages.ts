@@ -152,6 +152,8 @@ export const CLIENT_MESSAGES = {
   'state.resync': message(4, { room_id: text(MAX.room_id), reason: choice(RESYNC_REASONS) }),
   ping: message(5, { at: NUMBER }),
   token: message(6, { token: text(MAX.token) }),
+  /** The client is about to resume on its next connection. */
+  move: message(7, {}),
   /** Ends the session. Its members leave their rooms. */
   goodbye: message(8, {}),
   /** Requests the rooms of a list. `watch`: the server sends the changes of the list until `rooms.end`. */
@@ -213,6 +215,8 @@ export const SERVER_MESSAGES = {
   /** `url` undefined: the client's configured address. */
   move: message(27, { in_ms: NUMBER, url: optional(text()) }),
   pong: message(28, { at: NUMBER, server_time: text() }),
+  /** The answer to `move`, and the last message of its connection. */
+  moved: message(30, {}),
   /**
    * A list: all rows (`rooms`), or its changes. One after the other, the rows at the positions `gone` go, and then those of `set` come at the
    * positions `at`.

@@ -461,6 +461,7 @@ describe('a message', () => {
     }),
     ping: async () => ({ message: { t: 'ping', at: 1 }, answer: 'pong' }),
     token: async () => ({ message: { t: 'token', token: await test.token() } }),
+    move: async () => ({ message: { t: 'move' }, answer: 'moved' }),
     goodbye: async () => ({ message: { t: 'goodbye' } }),
     rooms: async () => ({ message: { t: 'rooms', request_id: 7, room_type: 'arena' }, answer: 'rooms' }),
     'rooms.end': async () => ({ message: { t: 'rooms.end', request_id: 7 } }),

@@ -273,6 +273,7 @@ export const MESSAGES: Readonly<Record<ClientMessage['t'], MessageRow>> = {
   'state.resync': MEMBERS,
   ping: SESSIONS,
   token: SESSIONS,
+  move: SESSIONS,
   goodbye: { ...SESSIONS, ...GOODBYE },
   rooms: SESSIONS,
   'rooms.end': SESSIONS,

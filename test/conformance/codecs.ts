@@ -266,6 +266,7 @@ export const SHAPES: Readonly<Record<ServerName, { opcode: number; fields: reado
   },
   move: { opcode: 27, fields: [both('in_ms', count), optional(both('url', text))] },
   pong: { opcode: 28, fields: [both('at', number), both('server_time', time)] },
+  moved: { opcode: 30, fields: [] },
   rooms: {
     opcode: 32,
     fields: [
@@ -404,6 +405,8 @@ function elements(message: ClientMessage): unknown[] {
       return [5, message.at]
     case 'token':
       return [6, message.token]
+    case 'move':
+      return [7]
     case 'goodbye':
       return [8]
     case 'rooms': {

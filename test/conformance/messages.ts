@@ -50,6 +50,7 @@ export type ClientMessage =
   | { t: 'state.resync'; room_id: string; reason: 'sequence' | 'checksum' }
   | { t: 'ping'; at: number }
   | { t: 'token'; token: string }
+  | { t: 'move' }
   | { t: 'goodbye' }
   | { t: 'rooms'; request_id: number; room_type: string; query?: Json; watch?: boolean }
   | { t: 'rooms.end'; request_id: number }
@@ -176,6 +177,7 @@ interface ServerMessages {
   }
   move: { in_ms: number; url?: string }
   pong: { at: number; server_time: string }
+  moved: Record<never, never>
   /** Either `rooms`, or `set`, `gone` and `at`. */
   rooms: { request_id: number; rooms?: ListedRoom[]; set?: ListedRoom[]; gone?: number[]; at?: number[] }
   found: { request_id: number; room_type: string; key: string; create?: boolean }

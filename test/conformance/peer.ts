@@ -416,6 +416,7 @@ export class Session {
           this.takeError(message.room_id, message.ref)
         break
       case 'move':
+      case 'moved':
       case 'pong':
       case 'token':
       case 'rooms':
@@ -430,7 +431,18 @@ export class Session {
     message: Exclude<
       ServerMessage,
       {
-        t: 'welcome' | 'token' | 'joined' | 'ack' | 'error' | 'move' | 'pong' | 'reply' | 'rooms' | 'found'
+        t:
+          | 'welcome'
+          | 'token'
+          | 'joined'
+          | 'ack'
+          | 'error'
+          | 'move'
+          | 'moved'
+          | 'pong'
+          | 'reply'
+          | 'rooms'
+          | 'found'
       }
     >,
   ): void {

@@ -9,7 +9,6 @@ local WELCOME_SECONDS = 10
 function Connection.new(socket, codec, previous)
   local self = { socket = socket, codec = codec, previous = previous }
   self.is_ready = false -- The welcome has arrived.
-  self.over = {} -- The rooms that have begun another flush after a move (R35).
   self._silence, self._patience = 0, WELCOME_SECONDS -- The silence is the time without a frame.
   return setmetatable(self, Connection)
 end

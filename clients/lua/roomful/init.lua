@@ -1,5 +1,5 @@
 --- A client of roomful for LÖVE, LuaJIT and Lua 5.1. It needs LuaSocket, which LÖVE has.
---- docs/protocol.md of roomful has the rules of the protocol (R1 to R42).
+--- docs/protocol.md of roomful has the rules of the protocol (R1 to R41).
 local here = (...) .. "."
 local socket = require("socket")
 local Connection = require(here .. "connection")
@@ -132,7 +132,7 @@ function Client:_send_frame(frame)
   return true
 end
 
---- Sends a request now, and again after each welcome until it is forgotten (R19, R39).
+--- Sends a request now, and again after each welcome until it is forgotten (R19, R38).
 --- `take(message)` gets its answers. Returns the id.
 function Client:_request(message, take)
   local id, request = self._last_request + 1, values.copy(message)
@@ -190,6 +190,7 @@ function Client:_advance(attempt, elapsed)
   local connection = attempt.connection
   connection:poll(self._now, elapsed)
   if connection.socket.stage == "open" then
+    if attempt.moves and not self._connection.has_moved then return self:_leave() end
     self:_hello(attempt)
   elseif connection:has_ended() then
     self:_failed(attempt, connection:problem())
@@ -197,9 +198,21 @@ function Client:_advance(attempt, elapsed)
 end
 
 function Client:_failed(attempt, problem)
-  if attempt.moves and attempt.url ~= self._url then return self:_drop_attempt() end -- R34
-  self:_schedule(self._url, attempt.tries + 1, attempt.moves)
-  if not attempt.moves then self:_set_status(self.status, problem) end
+  if attempt.moves then
+    self:_drop_attempt() -- R34
+    if self._connection.leaves then self._connection:close(problem) end -- R35
+    return
+  end
+  self:_schedule(self._url, attempt.tries + 1)
+  self:_set_status(self.status, problem)
+end
+
+--- Ends the first connection of a move: the server answers with its last message (R35).
+function Client:_leave()
+  local connection = self._connection
+  if connection.leaves then return end
+  self:_send({ t = "move" })
+  connection.leaves, connection.is_ready = true, false
 end
 
 --- Starts or continues the session on a socket that is open (R2, R17, R35).
@@ -246,7 +259,7 @@ function Client:_send_token()
   if self._token and self:_send({ t = "token", token = self._token }) then self._token = nil end
 end
 
---- A connection has ended (R4, R36).
+--- A connection has ended (R4, R35).
 function Client:_ended(connection)
   if connection == self._previous then
     self._previous = nil
@@ -278,10 +291,6 @@ local TAKE = {}
 --- Takes a message of the server.
 function Client:_take(connection, message)
   local t = message.t
-  if connection ~= self._connection and t ~= "left" then -- R35
-    if message.epoch then connection.over[message.room_id] = true end
-    if t ~= "event" and t ~= "member" or connection.over[message.room_id] then return end
-  end
   if TAKE[t] then return TAKE[t](self, message, connection) end
   local request = self._requests[message.request_id]
   if request then return request.take(message) end
@@ -314,8 +323,11 @@ function TAKE.pong(self, message) self.latency = self._now - message.at end
 --- The server asks for a fresh token. It answers all questions that arrive until then (R20).
 function TAKE.token(self) self:_ask_token() end
 
+function TAKE.moved(_, _, connection) connection.has_moved = true end
+
 --- Plans to resume on a second connection, while the first goes on (R34).
 function TAKE.move(self, message)
+  if self._attempt then return end
   local url = message.url or self._url
   local could, address = pcall(Websocket.parse, url)
   if not could or not self._hosts[address.host] then return end

@@ -84,7 +84,7 @@ function Room:_start(join, refused)
   end)
 end
 
---- Asks which room to join with a `find` message (R38).
+--- Asks which room to join with a `find` message (R37).
 function Room:_find(find, found)
   self:_request(find, function(message)
     self:_end_request()
@@ -191,7 +191,7 @@ end
 --- The seat is gone (R9, R24). If the session has ended, the client joins again.
 function Room:_lose(why)
   local kept, first, last, leaves = self._kept, self._first, self._last, self._leaves
-  if self.status == "joined" then self._join.watch = self.spectator or nil end -- R40
+  if self.status == "joined" then self._join.watch = self.spectator or nil end -- R39
   self:_end_request()
   self:_forget()
   if why.code == "session_ended" and not leaves then
@@ -245,7 +245,7 @@ function TAKE.spectators(self, message)
   call(self.on_members)
 end
 
---- Takes a new list of members, and with it the role of this client (R41).
+--- Takes a new list of members, and with it the role of this client (R40).
 function Room:_set_members(members)
   self.members = members
   local me = members[self.member_id]

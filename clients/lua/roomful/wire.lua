@@ -15,6 +15,7 @@ local MESSAGES = [[
 4 state.resync room_id reason
 5 ping at
 6 token token
+7 move
 8 goodbye
 9 rooms request_id room_type query watch
 10 rooms.end request_id
@@ -33,6 +34,7 @@ local MESSAGES = [[
 27 move in_ms url
 28 pong at server_time
 29 room room_id
+30 moved
 32 rooms request_id rooms set gone at
 33 found request_id room_type key create
 34 spectators : count

@@ -10,7 +10,7 @@ from random import random
 from typing import Any, Literal, Self, TypeVar
 from urllib.parse import urlsplit
 
-from .codec import LISTED, STATE_FRAMES, Codec, Message, MsgPack
+from .codec import LISTED, Codec, Message, MsgPack
 from .connection import LOST, Connection, Socket, open_websocket
 from .errors import RoomfulError, call, settle
 from .finding import ListedRoom, Requests
@@ -21,7 +21,7 @@ log = logging.getLogger("roomful")
 T = TypeVar("T")
 Status = Literal["connecting", "online", "reconnecting", "closed"]
 FIND_SECONDS = 10
-ELSEWHERE = "room_full", "banned", "already_joined"  # R38
+ELSEWHERE = "room_full", "banned", "already_joined"  # R37
 
 
 def party_code(size: int) -> str:
@@ -244,7 +244,7 @@ class Client:
             raise RoomfulError("no_answer", text, True) from None
 
     async def _find(self, by: Message) -> Message:
-        """Returns what a join of the room needs (R38)."""
+        """Returns what a join of the room needs (R37)."""
         self._check_open()
         found = await self._answer(self._requests.ask({"t": "find"} | by))
         return {name: found[name] for name in ("room_type", "key", "create") if name in found}
@@ -320,10 +320,13 @@ class Client:
         token = None if self._session else await self._fetch()
         codec = self.codec()
         socket = await self._open_socket(url, subprotocols=[codec.subprotocol])
+        connection = Connection(self, socket, codec, self.connection)
+        if self.connection:
+            await self._leave(self.connection, connection)
         seats = [room for room in self.seats if room.has_snapshot]
         listed = [{name: getattr(room, name) for name in LISTED} for room in seats]
         resume = {"resume": self._session | {"rooms": listed}}
-        self.connection = connection = Connection(self, socket, codec, self.connection)
+        self.connection = connection
         hello = {"t": "hello", "project_id": self._project_id, "features": ["layers"]}
         connection.outgoing.put_nowait(hello | ({"token": token} if token else resume))
 
@@ -341,18 +344,14 @@ class Client:
         """Takes a message of the server. Returns what the next one must wait for."""
         self.frames += 1
         t, room_id, request_id = message["t"], message.get("room_id"), message.get("request_id")
-        if connection is not self.connection and t != "left":  # R35
-            if t in STATE_FRAMES:
-                connection.over.add(str(room_id))
-            if t not in ("event", "member") or room_id in connection.over:
-                return None
         if t == "welcome":
             self._continue(connection, message)
         elif t == "token":
             self._renewal = self._renewal or asyncio.create_task(self._renew())
         elif t == "move":
-            self._latest_move = message
-            connection.tasks.create_task(self._move(message, message.get("url") or self._url))
+            connection.tasks.create_task(self._move(connection, message))
+        elif t == "moved":
+            settle(connection.moved)
         else:
             if request_id:
                 self._requests.take(message)
@@ -396,18 +395,28 @@ class Client:
         if self._token and self.send({"t": "token", "token": self._token}):
             self._token = None
 
-    async def _move(self, move: Message, url: str) -> None:
-        """Resumes on a second connection, while the first goes on (R34, R35)."""
+    async def _move(self, connection: Connection, move: Message) -> None:
+        """Resumes on a second connection. If it cannot be opened, the first goes on (R34)."""
+        url = move.get("url") or self._url
         to, insecure = urlsplit(url), self._url.startswith("ws:")
         if to.hostname not in self._move_hosts or to.scheme == "ws" and not insecure:
             return
+        if connection.moves:
+            return
+        connection.moves = True
         await asyncio.sleep(move["in_ms"] / 1000)
-        for attempt in count():
-            if move is not self._latest_move:
-                return
-            try:
-                return await self._connect(url, attempt)
-            except LOST as error:
-                log.info("move failed: %r", error)
-            if url != self._url:
-                return
+        try:
+            await self._connect(url, 0)
+        except LOST as error:
+            log.info("move failed: %r", error)
+            connection.moves = False
+
+    async def _leave(self, connection: Connection, following: Connection) -> None:
+        """Waits for the last message of a connection (R35)."""
+        self.send({"t": "move"})
+        connection.ready = False
+        try:
+            await connection.moved
+        except asyncio.CancelledError:
+            following.reader.cancel()
+            raise

@@ -12,14 +12,14 @@ Message = dict[str, Any]
 LISTS = """0 hello project_id start features;
 1 join request_id room_type options rejoin create watch; 2 leave request_id room_id;
 3 message room_id type data ref settled; 4 state.resync room_id reason;
-5 ping at; 6 token token; 8 goodbye; 9 rooms request_id room_type query watch;
+5 ping at; 6 token token; 7 move; 8 goodbye; 9 rooms request_id room_type query watch;
 10 rooms.end request_id; 11 find request_id start;
 16 welcome session_id resume_token resumed resume_ttl_seconds
 heartbeat_seconds node_id server_time limits; 17 joined request_id room_id member_id code;
 18 token within_seconds; 19 state.snapshot : epoch seq checksum keys state members layers;
 20 state.resync : epoch seq checksum keys state members layers; 24 reply : ref data; 25 ack : ref;
 21 state.patch : epoch seq checksum keys change layers; 22 event : name data; 27 move in_ms url;
-23 member : member_id sub connected spectator; 29 room room_id; 28 pong at server_time;
+23 member : member_id sub connected spectator; 28 pong at server_time; 29 room room_id; 30 moved;
 32 rooms request_id rooms set gone at; 33 found request_id room_type key create; 34 spectators : count;
 35 left room_id member_id reason code message match;
 26 error code message retryable request_id room_id ref match"""

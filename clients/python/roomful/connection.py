@@ -51,8 +51,9 @@ class Connection:
         self, taker: Taker, socket: Socket, codec: Codec, previous: "Connection | None"
     ) -> None:
         self.socket, self._taker, self.codec, self.previous = socket, taker, codec, previous
-        self.over = set[str]()  # The rooms that have begun another flush after a move (R35).
         self.outgoing, self.ready = asyncio.Queue[Message](), False
+        self.moves = False  # R34
+        self.moved: asyncio.Future[None] = asyncio.get_running_loop().create_future()  # R35
         self.patience, self.welcomed_at = 10.0, inf  # R3
         self.reader = asyncio.create_task(self._run())
 
@@ -69,7 +70,7 @@ class Connection:
         except* LOST:
             pass  # R4 tells what to do.
         finally:
-            if self.previous:  # There was no welcome (R36).
+            if self.previous:  # There was no welcome (R35).
                 self.previous.reader.cancel()
             self._taker.ended(self)
             await self.socket.close()

@@ -1,4 +1,4 @@
-"""Requests about rooms that the client is not in (R37 to R39)."""
+"""Requests about rooms that the client is not in (R36 to R38)."""
 
 import asyncio
 from collections.abc import Callable
@@ -83,7 +83,7 @@ class Requests:
         return stop
 
     def send_again(self) -> None:
-        """Sends all on a new connection (R39)."""
+        """Sends all on a new connection (R38)."""
         for request_id, request in self._pending.items():
             self._sender.send(request.message | {"request_id": request_id})
 
@@ -108,7 +108,7 @@ class Requests:
 
 
 def list_after(rows: list[ListedRoom], frame: Message) -> list[ListedRoom]:
-    """Returns a list after a message, which has the whole list or what has changed (R37)."""
+    """Returns a list after a message, which has the whole list or what has changed (R36)."""
     after = list(frame.get("rooms", rows))
     for index in frame.get("gone", ()):
         del after[index]

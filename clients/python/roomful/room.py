@@ -146,7 +146,7 @@ class Room(Generic[State]):
 
     @property
     def spectator(self) -> bool:
-        """True if this client watches (R41)."""
+        """True if this client watches (R40)."""
         own = self.members.get(self.member_id)
         return own is None or own.get("spectator", False)
 
@@ -234,7 +234,7 @@ class Room(Generic[State]):
     def lose(self, why: RoomfulError) -> None:
         """The seat is gone (R9, R24). After the end of the session, the client joins again."""
         if self.has_snapshot:
-            self._join = self._join | {"watch": self.spectator}  # R40
+            self._join = self._join | {"watch": self.spectator}  # R39
         for kept in self._kept.values():
             settle(kept.outcome, error=RoomfulError("seat_lost", "the outcome is unknown"))
             # `on_left` has the reason. Without this call, asyncio would log each outcome.

@@ -16,6 +16,10 @@ export class Line {
   spoken = false
   /** The first `move` on this connection. */
   move: { readonly at: number; readonly in_ms: number; readonly url: string | undefined } | undefined
+  /** True: the client has sent `move`. */
+  left = false
+  /** True: `moved` was delivered. */
+  moved = false
   goodbye = false
   silent = false
   ended_at: number | undefined

@@ -40,6 +40,7 @@ interface SaidFields {
   'state.resync': { readonly room_id: string; readonly reason: 'sequence' | 'checksum' }
   ping: { readonly at: number }
   token: { readonly token: string }
+  move: Record<never, never>
   goodbye: Record<never, never>
   rooms: {
     readonly request_id: number
@@ -138,6 +139,7 @@ const SHAPES: Readonly<Record<SaidName, { opcode: number; fields: readonly Field
   },
   ping: { opcode: 5, fields: [both('at', number)] },
   token: { opcode: 6, fields: [both('token', text(8192))] },
+  move: { opcode: 7, fields: [] },
   goodbye: { opcode: 8, fields: [] },
   rooms: {
     opcode: 9,

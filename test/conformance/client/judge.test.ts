@@ -610,36 +610,53 @@ describe('Judge: move', () => {
     const script = asked().closes()
     script.connect()
     expect(script.resume().mistakes).toEqual([
-      'Finish: The client has answered the move on connection 1 by closing that first. Open the new connection first. The server closes the old one.',
+      'Change over: The client has answered the move on connection 1 by closing that first. Open the new connection first. The server closes the old one.',
     ])
   })
 
   it('reports a client that moves before in_ms', () => {
-    const script = asked(500).pass(100)
-    script.connect()
-    expect(script.resume().mistakes).toEqual([
+    expect(asked(500).pass(100).say('move', {}).mistakes).toEqual([
       'Open: The client moves 400 ms before the in_ms 500 of the move are over: all clients of a node would connect at the same time.',
     ])
   })
 
   it('accepts a client that moves while a request waits', () => {
-    const script = asked().say('join', { request_id: 2, room_type: 'arena' })
+    const script = asked()
+      .say('join', { request_id: 2, room_type: 'arena' })
+      .say('move', {})
+      .hear({ t: 'moved' })
     script.connect()
     expect(script.resume().mistakes).toEqual([])
   })
 
-  it('reports messages, and a goodbye, on the connection that the session has left', () => {
-    const script = asked()
-    const before = script.connect()
-    script.resume().ping(before).say('goodbye', {}, before)
-    expect(script.mistakes).toEqual([
-      'Change over: The client sends ping here, although it has sent hello for this session on connection 2.',
-      'Goodbye: The client sends goodbye here, although it has sent hello for this session on connection 2. It ends the session.',
+  it('reports messages on the connection that the client has left', () => {
+    expect(asked().say('move', {}).ping().mistakes).toEqual([
+      'Change over: The client sends ping after its move, on the same connection.',
     ])
   })
 
+  it('reports a client that resumes before moved, and one that does not resume after it', () => {
+    const early = asked().say('move', {})
+    early.connect()
+    expect(early.resume().mistakes).toEqual([
+      'Change over: The client resumes before moved has arrived on connection 1.',
+    ])
+    expect(asked().say('move', {}).hear({ t: 'moved' }).pass(RETURN_MS).mistakes).toEqual([
+      'Resume: The connection had its last message, and the client has not resumed the session within 3 s.',
+    ])
+  })
+
+  it.each([1006, 4005, 4300])(
+    'accepts a resume after a first connection that ended with %i before moved',
+    (code) => {
+      const script = asked().say('move', {}).cut(code)
+      script.connect()
+      expect(script.resume().welcome(true).ping().pass(RETURN_MS).mistakes).toEqual([])
+    },
+  )
+
   it('accepts a client that moves, and a client that stays', () => {
-    const script = asked()
+    const script = asked().say('move', {}).hear({ t: 'moved' })
     const before = script.connect()
     script.resume().welcome(true).ping().closes(before).pass(PATIENCE_MS)
     expect(script.mistakes).toEqual([])

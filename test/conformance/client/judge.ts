@@ -89,11 +89,7 @@ export class Judge {
     else if (line.welcomed_at !== undefined) line.spoken = true
     else if (said.t !== 'goodbye') wrong('Hello', `The client sends ${said.t} before welcome has arrived.`)
     if (!session) return
-    if (session.line !== line)
-      wrong(
-        said.t === 'goodbye' ? 'Goodbye' : 'Change over',
-        `The client sends ${said.t} here, although it has sent hello for this session on connection ${session.line.id}.${said.t === 'goodbye' ? ' It ends the session.' : ''}`,
-      )
+    if (line.left) wrong('Change over', `The client sends ${said.t} after its move, on the same connection.`)
     switch (said.t) {
       case 'ping':
         line.pinged_at = this.options.now()
@@ -110,6 +106,9 @@ export class Judge {
         break
       case 'token':
         session.tokens_sent += 1
+        break
+      case 'move':
+        this.leaves(line)
         break
       case 'goodbye':
         this.counts.goodbyes += 1
@@ -174,6 +173,10 @@ export class Judge {
       case 'move':
         line.move ??= { at: now, in_ms: heard.in_ms, url: heard.url }
         break
+      case 'moved':
+        line.moved = true
+        this.mustReturn(line, session, 'had its last message')
+        break
       case 'state.snapshot':
       case 'state.resync':
         if (session.line !== line) break
@@ -210,6 +213,10 @@ export class Judge {
     const { session } = line
     if (!session || session.line !== line || session.over) return
     for (const seat of session.seats.values()) seat.cutOff(line.ended_at - this.options.patience_ms)
+    if (line.left) {
+      if (!line.moved) this.mustReturn(line, session, 'ended during a move')
+      return
+    }
     if (line.closed_itself) {
       if (line.silent) this.mustReturn(line, session, 'was silent, and the client gave it up')
       return
@@ -264,7 +271,7 @@ export class Judge {
       return
     }
     this.mayResume(line, session, said)
-    this.leaves(line, session, said)
+    this.changesOver(line, session, said)
     this.positions(line, session, said.resume.rooms, textOf(said))
     session.line = line
     line.session = session
@@ -323,25 +330,31 @@ export class Judge {
     return line.move !== undefined && line.ended_at !== undefined && now() - line.ended_at <= patienceMs
   }
 
-  /** Checks how the client left the session's previous connection. */
-  private leaves(line: Line, session: Session, said: SaidAs<'hello'>): void {
-    const wrong = (rule: string, what: string) => this.mistake(rule, line, what, textOf(said))
-    const { line: before } = session
-    const { move } = before
-    if (!move || before.silent) return
-    if (before.closed_itself && !before.goodbye)
-      wrong(
-        'Finish',
-        `The client has answered the move on connection ${before.id} by closing that first. Open the new connection first. The server closes the old one.`,
-      )
-    if (before.ended_at !== undefined) return
+  /** Takes the `move` of a client. */
+  private leaves(line: Line): void {
+    line.left = true
     this.counts.moves += 1
-    const earlyMs = move.at + move.in_ms - this.options.now()
-    if (earlyMs > CLOCK_MS)
-      wrong(
+    const { move } = line
+    const earlyMs = move ? move.at + move.in_ms - this.options.now() : 0
+    if (move && earlyMs > CLOCK_MS)
+      this.mistake(
         'Open',
+        line,
         `The client moves ${Math.round(earlyMs)} ms before the in_ms ${move.in_ms} of the move are over: all clients of a node would connect at the same time.`,
       )
+  }
+
+  /** Checks how the client left the session's previous connection. */
+  private changesOver(line: Line, session: Session, said: SaidAs<'hello'>): void {
+    const { line: before } = session
+    if (!before.move || before.silent || before.goodbye || before.moved) return
+    const wrong = (what: string) => this.mistake('Change over', line, what, textOf(said))
+    if (before.closed_itself && !before.left)
+      wrong(
+        `The client has answered the move on connection ${before.id} by closing that first. Open the new connection first. The server closes the old one.`,
+      )
+    else if (before.ended_at === undefined)
+      wrong(`The client resumes before moved has arrived on connection ${before.id}.`)
   }
 
   private positions(line: Line, session: Session, rooms: readonly SaidRoom[], frame: string): void {
@@ -625,8 +638,15 @@ export class Judge {
 
   /** Returns whether the client must follow the rules on this connection now. */
   private lives(line: Line): boolean {
-    const { session, ended_at: endedAt, silent } = line
-    return endedAt === undefined && !silent && session !== undefined && session.line === line && !session.over
+    const { session, ended_at: endedAt, silent, left } = line
+    return (
+      endedAt === undefined &&
+      !silent &&
+      !left &&
+      session !== undefined &&
+      session.line === line &&
+      !session.over
+    )
   }
 
   private mistake(title: string, line: Line, what: string, frame?: string): void {

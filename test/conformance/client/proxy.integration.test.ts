@@ -247,7 +247,7 @@ const MISTAKES: Record<
     },
   },
   'closes its connection before it moves': {
-    rules: ['Finish'],
+    rules: ['Change over'],
     does: async (client, proxy) => {
       await client.seated()
       proxy.strike('move')
@@ -263,9 +263,8 @@ const MISTAKES: Record<
       proxy.strike('move')
       const { in_ms: inMs } = await client.hear('move')
       await sleep(inMs as number)
-      client.storePosition()
-      await client.resume()
-      client.say('ping', { at: 1 }, client.before)
+      client.say('move')
+      client.say('ping', { at: 1 })
     },
   },
 }
