@@ -110,7 +110,7 @@ export const LIMIT_KINDS: Readonly<Record<string, LimitKind>> = {
     measure: ({ seconds_log: log }) => rateWhile(log, 'updates', 'updates'),
   },
   'min-online': {
-    meaning: 'largest number of clients that were connected at the same time',
+    meaning: 'largest number of clients that were connected together',
     unit: '',
     measure: ({ seconds_log: log }) => most(log.map(({ online }) => online)),
   },

@@ -32,7 +32,7 @@ const GOALS: Readonly<Record<string, number>> = { [RATIOS.helper]: 1.2, [ABOVE]:
 export const calls = defineScenario({
   name: 'calls',
   meaning:
-    'Backends call rooms through control and nodes that often do not own them. For comparison, players send the same number of requests, and the same calls go through two bare proxies.',
+    'Backends call rooms through control and nodes that often do not own them. For comparison, players send as many requests, and two bare proxies pass these calls on.',
   options: {
     projects: option.count('projects', 5),
     rooms: option.count('rooms of each project, with a player in each', 100),
@@ -274,7 +274,7 @@ const START_SECONDS = 3
 /** Cost of many bans for players who are not banned. */
 export const bans = defineScenario({
   name: 'bans',
-  meaning: 'Players connect, and control restarts, without bans and with many. The costs must be the same.',
+  meaning: 'Players connect, and control restarts, without bans and with many. The costs must be equal.',
   options: {
     bans: option.count('banned players', 100_000),
     'per-second': option.count('players who connect each second', 50),

@@ -18,7 +18,7 @@ const GOAL_MS = 1200
 export const matchmaking = defineScenario({
   name: 'matchmaking',
   meaning:
-    'Thousands of tickets that do not match wait in a queue. Some are cancelled. Then pairs of matching tickets arrive, and partners for some of the waiting tickets.',
+    'Thousands of tickets that do not match wait in a queue, and some are cancelled. Then pairs of matching tickets arrive, and partners for some waiting ones.',
   options: {
     waiting: option.count('waiting tickets', 5000),
     cancelled: option.count('of them cancelled, which makes room for new ones', 300),

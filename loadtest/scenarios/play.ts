@@ -61,7 +61,7 @@ function timeFigure(ctx: RunContext, name: string, timing: Timing, phase: string
 /** An ordinary evening. */
 export const steady = defineScenario({
   name: 'steady',
-  meaning: 'Full rooms whose members all send at the same rate.',
+  meaning: 'Full rooms whose members all send at one rate.',
   options: {
     rooms: option.count('rooms', 20),
     members: option.count('members in each room', 10),
@@ -81,7 +81,7 @@ export const steady = defineScenario({
 /** An evening with news about the game. */
 export const connectStorm = defineScenario({
   name: 'connect-storm',
-  meaning: 'Many clients connect, join and send at the same time, at a higher rate than usual.',
+  meaning: 'Many clients connect, join and send at a higher rate than usual.',
   options: {
     clients: option.count('clients', 500),
     'per-second': option.count('clients that connect each second', 500),
@@ -102,7 +102,7 @@ export const connectStorm = defineScenario({
 export const resumeStorm = defineScenario({
   name: 'resume-storm',
   meaning:
-    'All players send, and all sockets are cut at the same moment, several times. Every session must resume quickly.',
+    'All players send, and all sockets are cut together, several times. Every session must resume quickly.',
   options: {
     ...gathering({ clients: 600, rooms: 60, rate: 1 }),
     storms: option.count('how often all sockets are cut', 3),
@@ -243,7 +243,7 @@ const MOST_BYTES = 16_000
 export const slowConsumers = defineScenario({
   name: 'slow-consumers',
   meaning:
-    'Some clients stop reading for a while. Other clients must not be affected, and all must have the same state in the end.',
+    'Some clients stop reading for a while. Others must not notice, and all must have one state in the end.',
   options: {
     ...gathering({ clients: 50, rooms: 5, rate: 5 }),
     bytes: option.option(
@@ -288,7 +288,7 @@ const REVOKED_WAIT_SECONDS = 10
 export const revoke = defineScenario({
   name: 'revoke',
   meaning:
-    'A key is revoked while its players send among others. Their sessions must close within a second, and no other session.',
+    'A key is revoked while its players send. Their sessions must close within a second, and no others.',
   options: {
     ...gathering({ clients: 300, rooms: 30, rate: 2 }),
     revoked: option.count('further players, who come with the key', 300),
@@ -380,8 +380,7 @@ const RESTART_SECONDS = 15
 /** A deploy on a busy evening. */
 export const rollingRestart = defineScenario({
   name: 'rolling-restart',
-  meaning:
-    'All players send, and each node in turn is drained and started again, as in an upgrade. Nothing may be lost.',
+  meaning: 'All players send, and each node in turn is drained and started again. Nothing may be lost.',
   options: nodeOptions,
   timings: ['resume', 'pause'],
   local: {},
@@ -397,7 +396,7 @@ export const rollingRestart = defineScenario({
 export const nodeKill = defineScenario({
   name: 'node-kill',
   meaning:
-    'All players send, and each node in turn is killed and started again. Its rooms must continue at other nodes, and nothing may be lost.',
+    'All players send, and each node in turn is killed and started again. Other nodes must continue its rooms, and nothing may be lost.',
   options: nodeOptions,
   timings: ['resume', 'pause'],
   local: {},
