@@ -37,7 +37,7 @@ const ROWS: Readonly<Record<LimitTopic | 'loop', readonly Row[]>> = {
       metric: 'service_sessions_evicted_total',
     },
     {
-      of: 'sessions of a node, with disconnected ones',
+      of: 'sessions of a node, including disconnected ones',
       variable: 'MAX_SESSIONS',
       effect: 'new clients get 1013 and try the next node',
       metric: 'service_max_sessions',
@@ -62,14 +62,14 @@ const ROWS: Readonly<Record<LimitTopic | 'loop', readonly Row[]>> = {
       metric: 'service_connections_dropped_total{reason="files"}',
     },
     {
-      of: 'resumes of a session that wait for the outcome of another one',
+      of: 'resumes of a session that wait for another resume',
       is: '1',
       effect: '1013; the SDK retries',
       metric: 'service_resume_waits_refused_total',
     },
     {
       of: 'moves of a session to the node of its rooms (`ADVERTISE_URL`)',
-      is: 'one a minute, later after failures; 50/s from a node',
+      is: 'one per minute, less often after failures; 50/s from a node',
       effect: 'the session stays; its messages cross nodes',
       metric: 'service_reroutes_total',
     },
@@ -107,7 +107,7 @@ const ROWS: Readonly<Record<LimitTopic | 'loop', readonly Row[]>> = {
       metric: 'service_rate_limited_total{by="session"}',
     },
     {
-      of: 'messages of one type, for all seats of a player together',
+      of: 'messages of one type of a player, all seats together',
       is: '`rate` of the room type',
       effect: '`rate_limited`',
       metric: 'service_rate_limited_total{by="type"}',
@@ -138,13 +138,13 @@ const ROWS: Readonly<Record<LimitTopic | 'loop', readonly Row[]>> = {
       metric: REACHED('requests'),
     },
     {
-      of: 'replies and refusals of one member; of all members of a room with more than 32',
+      of: 'replies and refusals of one member; of a room with more than 32 members',
       is: '256 KiB; 8 MiB',
       effect: 'the oldest are dropped: `outcome_unknown`',
       metric: 'service_room_errors_total{code="outcome_unknown"}',
     },
     {
-      of: 'messages to other nodes that wait because the store accepts none',
+      of: 'messages to other nodes that wait for the store',
       is: '16 MiB',
       effect: 'dropped; the other nodes notice the gap and ask again',
       metric: 'service_peer_faults_total{fault="unpublished"}',
@@ -158,19 +158,19 @@ const ROWS: Readonly<Record<LimitTopic | 'loop', readonly Row[]>> = {
       metric: 'service_max_rooms',
     },
     {
-      of: 'rooms of a project, with those asleep in the store',
+      of: 'rooms of a project, including sleeping ones',
       variable: 'MAX_ROOMS_PER_PROJECT',
       effect: 'a join that would create one: `project_full`',
       metric: 'service_claims_total{result="project_full"}',
     },
     {
-      of: 'rooms that one player, or token without `sub`, creates in a minute',
+      of: 'new rooms of a player, or token without `sub`, in a minute',
       variable: 'NEW_ROOMS_PER_MINUTE',
       effect: 'a join that would create one: `rate_limited`',
       metric: 'service_claims_total{result="rate_limited"}',
     },
     {
-      of: 'sleeping rooms, and rooms with timers, that one player has created in a project',
+      of: 'sleeping rooms, and rooms with timers, of the player who created them',
       variable: 'MAX_SLEEPING_ROOMS_PER_PLAYER',
       effect: 'a join that would create one: `too_many_rooms`',
       metric: 'service_claims_total{result="too_many_rooms"}',
@@ -188,7 +188,7 @@ const ROWS: Readonly<Record<LimitTopic | 'loop', readonly Row[]>> = {
       metric: JOINS('invalid_options'),
     },
     {
-      of: 'seats that `joinOrCreate` keeps for a player who does not join, at a node',
+      of: 'seats that `joinOrCreate` keeps for a player who does not join',
       is: '1 for 3 s; after three in a row, one a minute',
       effect: 'rooms are found as before, and no seat is kept',
       metric: 'service_seat_promises_total{result="withheld"}',
@@ -219,13 +219,13 @@ const ROWS: Readonly<Record<LimitTopic | 'loop', readonly Row[]>> = {
       metric: 'service_resyncs_total{reason="resume"}',
     },
     {
-      of: 'notices that a node delivers at the same time, for its rooms and for rooms without an owner',
+      of: 'parallel deliveries of notices of a node, for its rooms and for rooms without an owner',
       is: '64 each',
       effect: 'the others wait in Redis',
       metric: 'service_notices_oldest_seconds',
     },
     {
-      of: 'requests of a project’s backends to rooms and lists, at a node; 32 KiB of a read count as another',
+      of: 'requests of a project’s backends to rooms and lists, at a node; each 32 KiB of a read count as one',
       is: '200/s',
       effect: '429',
       metric: 'service_http_requests_total{status="429"}',
@@ -275,7 +275,7 @@ const ROWS: Readonly<Record<LimitTopic | 'loop', readonly Row[]>> = {
   ],
   lists: [
     {
-      of: 'lists that a session asks for, without its watches',
+      of: 'requested lists of a session, without its watches',
       is: '32 without an answer',
       effect: '`rate_limited`',
       metric: 'service_websocket_errors_total{code="rate_limited"}',
@@ -309,7 +309,7 @@ const ROWS: Readonly<Record<LimitTopic | 'loop', readonly Row[]>> = {
     {
       of: 'work of all rooms in one turn of the event loop',
       is: '10 ms',
-      effect: 'the rest waits; rooms share the time equally',
+      effect: 'the remainder waits; rooms share the time equally',
       metric: 'service_event_loop_delay_seconds',
     },
     {
@@ -321,7 +321,7 @@ const ROWS: Readonly<Record<LimitTopic | 'loop', readonly Row[]>> = {
     {
       of: 'reads of a client at an overloaded node',
       is: 'every 100 ms, up to every second',
-      effect: 'of several messages without a `ref`, the newest counts',
+      effect: 'only the newest message without a `ref` counts',
       metric: 'service_inputs_dropped_total',
     },
     {
@@ -368,19 +368,22 @@ function limitOf({ variable, unit = '', is = '' }: Row): string {
   return `${code(variable)}: ${fallback === '0' ? 'no limit' : readable(Number(fallback), unit)}`
 }
 
+/** Returns what happens at a limit, or nothing if its page says so for the whole table. */
+const effectOf = ({ effect }: { readonly effect: string }): string => (effect === FAILS ? '' : effect)
+
 /** Returns the table of a topic of docs/limits.md. */
 export const limitTable = (topic: LimitTopic | 'loop'): string =>
   table(
     ['What', 'Limit', 'At the limit', 'Metric'],
     [
-      ...ROWS[topic].map((row) => [row.of, limitOf(row), row.effect, row.metric ? code(row.metric) : '']),
+      ...ROWS[topic].map((row) => [row.of, limitOf(row), effectOf(row), row.metric ? code(row.metric) : '']),
       ...Object.entries(LIMITS)
         .filter(([, limit]) => limit.topic === topic)
-        .map(([name, { of, value, unit, effect, metric }]) => [
-          of,
-          `${code(name)}: ${readable(value, unit)}`,
-          effect,
-          code(metric),
+        .map(([name, limit]) => [
+          limit.of,
+          `${code(name)}: ${readable(limit.value, limit.unit)}`,
+          effectOf(limit),
+          code(limit.metric),
         ]),
     ],
   )
