@@ -91,6 +91,17 @@ level.add('R6', 'a new session joins the room again with rejoin', (s, room) => {
   s.server(room.snapshot()).expect({ state: STATE })
 })
 
+level.add(
+  'R10',
+  'a join without an answer is sent again on the next connection',
+  (s) => {
+    const join = { t: 'join', request_id: 1, room_type: 'arena', options: { key: 'lobby' } }
+    s.do('join', { as: 'j', room_type: 'arena', options: { key: 'lobby' } }).client(join)
+    s.close(1006).open({ url: ADDRESS }).client({ t: 'hello' }).welcome().client(join).client(null)
+  },
+  { start: 'online' },
+)
+
 level.first('R4', 'a hello that is refused with 4200 is repeated with a fresh token', (s) => {
   s.do('connect').open({ url: ADDRESS }).client({ t: 'hello', token: 'token-1' })
   s.close(4200).open({ url: ADDRESS }).client({ t: 'hello', token: 'token-2' })
@@ -201,7 +212,7 @@ level.add('R9', 'a second left, and one of the seat before, change nothing', (s,
     .client(null)
 })
 
-level.add('R10', 'a resync without a request replaces state, members, epoch and seq', (s, room) => {
+level.add('R11', 'a resync without a request replaces state, members, epoch and seq', (s, room) => {
   room.move()
   room.seq += 40
   room.state = { fresh: true }
@@ -214,7 +225,7 @@ level.add('R10', 'a resync without a request replaces state, members, epoch and 
     .client(null)
 })
 
-level.add('R11', 'patches add, replace and remove, also in arrays', (s, room) => {
+level.add('R12', 'patches add, replace and remove, also in arrays', (s, room) => {
   const steps: JsonObject[] = [
     { ...STATE, n: null, 'a/b~c': { deep: [1, [2]] }, '~1': '~0' },
     {
@@ -231,38 +242,38 @@ level.add('R11', 'patches add, replace and remove, also in arrays', (s, room) =>
   s.client(null)
 })
 
-level.add('R11', 'a patch replaces the whole state', (s, room) => {
+level.add('R12', 'a patch replaces the whole state', (s, room) => {
   for (const state of [['now', 'a', 'list'], 'text', null, { again: {} }])
     s.server(room.patch(state)).expect({ state })
   s.client(null)
 })
 
-level.add('R11', 'a patch without changes counts', (s, room) => {
+level.add('R12', 'a patch without changes counts', (s, room) => {
   s.server(room.patch()).server(room.patch({ ...STATE, n: 2 }))
   s.expect({ state: { ...STATE, n: 2 } }).client(null)
 })
 
-level.add('R11', 'seq continues under a higher epoch', (s, room) => {
+level.add('R12', 'seq continues under a higher epoch', (s, room) => {
   s.server(room.patch({ ...STATE, n: 2 }))
   room.move()
   s.server(room.patch({ ...STATE, n: 3 })).server(room.patch({ ...STATE, n: 4 }))
   s.expect({ state: { ...STATE, n: 4 } }).client(null)
 })
 
-level.add('R13', 'after another checksum, the client asks', (s, room) => {
+level.add('R14', 'after another checksum, the client asks', (s, room) => {
   s.server(room.patch({ ...STATE, n: 2 }, { checksum: 1 }))
   s.client({ t: 'state.resync', room_id: ARENA, reason: 'checksum' })
   s.server(room.resync()).server(room.patch({ ...STATE, n: 3 }))
   s.expect({ state: { ...STATE, n: 3 } }).client(null)
 })
 
-level.add('R13', 'after a patch that cannot be applied, the client asks', (s, room) => {
+level.add('R14', 'after a patch that cannot be applied, the client asks', (s, room) => {
   s.server(room.change(new ObjectDelta(['nothing'], [new ObjectDelta(['x'], [new Replace(1)])])))
   s.client({ t: 'state.resync', room_id: ARENA, reason: 'checksum' })
   s.server(room.resync()).expect({ state: STATE }).client(null)
 })
 
-level.add('R12', 'checksums of numbers and texts of all kinds', (s, room) => {
+level.add('R13', 'checksums of numbers and texts of all kinds', (s, room) => {
   const state = {
     numbers: [
       -1,
@@ -280,7 +291,7 @@ level.add('R12', 'checksums of numbers and texts of all kinds', (s, room) => {
   s.server(room.patch(state)).expect({ state }).client(null)
 })
 
-level.add('R14', 'events are delivered in their order', (s, room) => {
+level.add('R15', 'events are delivered in their order', (s, room) => {
   s.server(room.event('first', 1))
   s.server(room.patch())
     .server(room.event('second', { two: 2 }))
@@ -297,7 +308,7 @@ level.add('R14', 'events are delivered in their order', (s, room) => {
   }).client(null)
 })
 
-level.add('R13', 'a missing patch shows in the next patch', (s, room) => {
+level.add('R14', 'a missing patch shows in the next patch', (s, room) => {
   room.patch({ ...STATE, n: 2 })
   s.server(room.patch({ ...STATE, n: 3 }))
   s.client({ t: 'state.resync', room_id: ARENA, reason: 'sequence' })
@@ -308,7 +319,7 @@ level.add('R13', 'a missing patch shows in the next patch', (s, room) => {
 
 for (const ahead of [0, -1])
   level.add(
-    'R13',
+    'R14',
     `after a patch with ${ahead === 0 ? 'the known' : 'a lower'} seq, the client asks`,
     (s, room) => {
       s.server(room.patch({ ...STATE, n: 2 }))
@@ -322,7 +333,7 @@ for (const ahead of [0, -1])
   )
 
 level.add(
-  'R13',
+  'R14',
   'while the client waits, it drops patches, takes events and members, and asks once',
   (s, room) => {
     room.patch({ ...STATE, n: 2 })
@@ -338,7 +349,7 @@ level.add(
   },
 )
 
-level.add('R13', 'the client waits for the answer, however long it takes', (s, room) => {
+level.add('R14', 'the client waits for the answer, however long it takes', (s, room) => {
   room.patch({ ...STATE, n: 2 })
   s.server(room.patch({ ...STATE, n: 3 })).client({ t: 'state.resync', reason: 'sequence' })
   s.error('rate_limited', { room_id: ARENA }, true).wait(9000).client(null)
@@ -348,7 +359,7 @@ level.add('R13', 'the client waits for the answer, however long it takes', (s, r
     .client(null)
 })
 
-level.add('R14', 'members join, lose their connection, return and leave', (s, room) => {
+level.add('R15', 'members join, lose their connection, return and leave', (s, room) => {
   s.server(room.patch()).server(room.member(CARLA)).expectMembers(ME, BOB, CARLA)
   s.server(room.patch()).server(room.member(AWAY)).expectMembers(ME, AWAY, CARLA)
   s.server(room.patch({ ...STATE, n: 2 }))
@@ -358,28 +369,28 @@ level.add('R14', 'members join, lose their connection, return and leave', (s, ro
   s.expect({ state: { ...STATE, n: 3 } }).client(null)
 })
 
-level.add('R14', 'an entry that the list has already changes nothing', (s, room) => {
+level.add('R15', 'an entry that the list has already changes nothing', (s, room) => {
   s.server(room.gone(CARLA)).server(room.member(BOB)).expectMembers(ME, BOB).client(null)
 })
 
-level.add('R15', 'a message without a ref', (s) => {
+level.add('R16', 'a message without a ref', (s) => {
   s.send('a', { x: 1 }, { ref: false })
   s.client({ t: 'message', room_id: ARENA, type: 'move', data: { x: 1 } }).client(null)
 })
 
-level.add('R15', 'a frame above max_message_bytes is not sent', (s) => {
+level.add('R16', 'a frame above max_message_bytes is not sent', (s) => {
   s.send('a', 'x'.repeat(1025), { ref: false }).send('b', 'small', { ref: false })
   s.client({ t: 'message', data: 'small' }).client(null)
 })
 
-level.first('R15', 'messages beyond the rate are dropped or wait', (s) => {
+level.first('R16', 'messages beyond the rate are dropped or wait', (s) => {
   s.online({ limits: { messages_per_second: 2, message_burst: 6 } }).join(new ScriptRoom())
   // The ping and the join count.
   s.send('a', 1, { ref: false, times: 20 }).atMost(4)
   s.wait(1000).send('b', 1, { ref: false, times: 20 }).atMost(4)
 })
 
-level.add('R16', 'errors about a message without a ref change nothing', (s, room) => {
+level.add('R17', 'errors about a message without a ref change nothing', (s, room) => {
   s.send('a', { x: 1 }, { ref: false }).client({ t: 'message' })
   s.error('rate_limited', { room_id: ARENA }, true)
   s.server({ t: 'error', code: 'invalid_message', message: 'for people', retryable: false } as PlainMessage)
@@ -502,7 +513,7 @@ finding.add('R37', 'another refusal is final', (s) => {
   s.expect({ outcomes: { j: { error: 'join_refused' } } }).client(null)
 })
 
-finding.add('R38', 'a lost connection ends no request', (s) => {
+finding.add('R36', 'a lost connection ends no request', (s) => {
   const list = { t: 'rooms', request_id: 1, room_type: 'arena' }
   const watch = { t: 'rooms', request_id: 2, room_type: 'arena', watch: true }
   const find = { t: 'find', request_id: 3, code: 'k7qx2m' }

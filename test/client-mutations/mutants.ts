@@ -95,7 +95,7 @@ const PYTHON: readonly Row[] = [
   [
     'Whole states',
     'only what was asked for',
-    'and (self.epoch or "members" in frame):  # R13',
+    'and (self.epoch or "members" in frame):  # R14',
     'and ("members" not in frame or not self.epoch):',
   ],
   [
@@ -224,37 +224,25 @@ const PYTHON: readonly Row[] = [
     'self.room_id = frame["room_id"]\n            self.member_id = getattr(self, "member_id", frame["member_id"])',
   ],
   [
-    'After the welcome',
+    'Again',
     'a leave is not sent again',
     'if not self.answer.done():\n            self._session.send(self._request)',
     'if not self.answer.done() and self._request["t"] == "join":\n            self._session.send(self._request)',
   ],
   [
-    'After the welcome',
+    'Again',
     'a join is not sent again',
     'if not self.answer.done():\n            self._session.send(self._request)',
     'if not self.answer.done() and self._request["t"] == "leave":\n            self._session.send(self._request)',
   ],
   [
-    'After the welcome',
+    'Again',
     'a new request_id',
     'if not self.answer.done():\n            self._session.send(self._request)',
     'if not self.answer.done():\n            self.request(self._request)',
   ],
   ['Tokens', 'no answer', 'self._renewal = self._renewal or asyncio.create_task(self._renew())', 'pass'],
-  [
-    'Tokens',
-    'a token for each question',
-    'self._renewal = self._renewal or asyncio.create_task(self._renew())',
-    'self._renewal = asyncio.create_task(self._renew())',
-  ],
   ['Tokens', 'the same token again', 'self._token = await self._fetch()', 'self._token = "token-2"'],
-  [
-    'Tokens',
-    'only on the connection of the question',
-    'self._send_token()\n        for room in self.seats:',
-    'for room in self.seats:',
-  ],
   ['Resume', 'resumes after 43xx', 'if code // 100 == 43:', 'if False:'],
   ['Resume', 'only 4300 ends the session', 'if code // 100 == 43:', 'if code == 4300:'],
   [
@@ -307,12 +295,6 @@ const PYTHON: readonly Row[] = [
     'an error with a ref is tried again',
     'settle(self._kept.pop(ref).outcome, error=RoomfulError(**frame))',
     'self._session.send(self._kept[ref].message)',
-  ],
-  [
-    'Outcome',
-    'done at the reply',
-    'self._kept[ref].reply = frame.get("data")',
-    'settle(self._kept.pop(ref).outcome, frame.get("data"))',
   ],
   [
     'Outcome',
@@ -436,7 +418,7 @@ const PYTHON: readonly Row[] = [
     'code = 0 if connection.previous else connection.socket.close_code or 0',
     'code = connection.socket.close_code or 0',
   ],
-  ['Watch', 'a spectator plays after it has lost its seat', '{"watch": self.spectator}  # R39', '{}'],
+  ['Watch', 'a spectator plays after it has lost its seat', '{"watch": self.spectator}  # R38', '{}'],
   ['Role', 'without an entry is a player', 'own is None or own.get', 'own is not None and own.get'],
   [
     'Role',

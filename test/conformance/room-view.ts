@@ -134,7 +134,7 @@ export class RoomView {
     }
   }
 
-  /** True if this client watches (R40). */
+  /** True if this client watches (R39). */
   get spectator(): boolean {
     return !this.members.has(this.memberId) || this.watching.has(this.memberId)
   }

@@ -1,5 +1,5 @@
 --- A client of roomful for LÖVE, LuaJIT and Lua 5.1. It needs LuaSocket, which LÖVE has.
---- docs/protocol.md of roomful has the rules of the protocol (R1 to R41).
+--- docs/protocol.md of roomful has the rules of the protocol (R1 to R40).
 local here = (...) .. "."
 local socket = require("socket")
 local Connection = require(here .. "connection")
@@ -132,7 +132,7 @@ function Client:_send_frame(frame)
   return true
 end
 
---- Sends a request now, and again after each welcome until it is forgotten (R19, R38).
+--- Sends a request now, and again after each welcome until it is forgotten (R10).
 --- `take(message)` gets its answers. Returns the id.
 function Client:_request(message, take)
   local id, request = self._last_request + 1, values.copy(message)
@@ -149,7 +149,7 @@ function Client:_forget(id)
   return known
 end
 
---- Returns how many messages the rate permits now (R15).
+--- Returns how many messages the rate permits now (R16).
 function Client:_budget()
   local earned = (self._now - self._paid_at) * self.limits.messages_per_second
   self._allowed = math.min(self._allowed + earned, self.limits.message_burst)
@@ -215,7 +215,7 @@ function Client:_leave()
   connection.leaves, connection.is_ready = true, false
 end
 
---- Starts or continues the session on a socket that is open (R2, R17, R35).
+--- Starts or continues the session on a socket that is open (R2, R18, R35).
 function Client:_hello(attempt)
   local hello = { t = "hello", project_id = self._project_id, features = { "layers" } }
   if self._session then
@@ -301,7 +301,7 @@ function Client:_take(connection, message)
   if t == "error" then self.on_error(Room.make_error(message)) end
 end
 
---- Sends what a new connection needs (R19), before any other message is taken.
+--- Sends what a new connection needs (R10, R22), before any other message is taken.
 function TAKE.welcome(self, welcome, connection)
   self._session = { session_id = welcome.session_id, resume_token = welcome.resume_token }
   self.limits = welcome.limits

@@ -93,7 +93,7 @@ function Room:_find(find, found)
   end)
 end
 
---- Returns the entry of this room in a resume (R18), or nil.
+--- Returns the entry of this room in a resume (R19), or nil.
 function Room:_listed()
   if self.status ~= "joined" then return nil end
   local listed = { room_id = self.room_id, member_id = self.member_id, settled = self:_settled() }
@@ -114,7 +114,7 @@ function Room:_settled()
   return self._first - 1
 end
 
---- Returns the frame of a message, or nil and an error (R15).
+--- Returns the frame of a message, or nil and an error (R16).
 function Room:_frame(kind, data, ref)
   if self.status == "left" then
     return nil, Room.make_error({ code = "not_in_room", message = "the seat is gone: join again" })
@@ -191,7 +191,7 @@ end
 --- The seat is gone (R9, R24). If the session has ended, the client joins again.
 function Room:_lose(why)
   local kept, first, last, leaves = self._kept, self._first, self._last, self._leaves
-  if self.status == "joined" then self._join.watch = self.spectator or nil end -- R39
+  if self.status == "joined" then self._join.watch = self.spectator or nil end -- R38
   self:_end_request()
   self:_forget()
   if why.code == "session_ended" and not leaves then
@@ -245,7 +245,7 @@ function TAKE.spectators(self, message)
   call(self.on_members)
 end
 
---- Takes a new list of members, and with it the role of this client (R40).
+--- Takes a new list of members, and with it the role of this client (R39).
 function Room:_set_members(members)
   self.members = members
   local me = members[self.member_id]
@@ -258,7 +258,7 @@ local function member_of(fields)
   return member
 end
 
---- Replaces, adds or removes the entry of a member (R14).
+--- Replaces, adds or removes the entry of a member (R15).
 function TAKE.member(self, message)
   local members = values.copy(self.members)
   members[message.member_id] = message.connected ~= nil and member_of(message) or nil
@@ -266,7 +266,7 @@ function TAKE.member(self, message)
   call(self.on_members)
 end
 
---- Asks for the whole state. Until it arrives, the patches of this room do not count (R13).
+--- Asks for the whole state. Until it arrives, the patches of this room do not count (R14).
 function Room:_ask(reason)
   self._is_broken = true
   self._client:_send({ t = "state.resync", room_id = self.room_id, reason = reason })
@@ -294,7 +294,7 @@ TAKE["state.patch"] = function(self, frame)
   if self:_apply(frame) then self:_show() end
 end
 
---- Takes a whole state (R10).
+--- Takes a whole state (R11).
 TAKE["state.resync"] = function(self, frame)
   if not self:_apply(frame) then return end
   self._is_broken = false

@@ -65,12 +65,12 @@ function state.checker()
   return function(value) return hash(value) % 2 ^ 32 end
 end
 
---- Ends a patch that cannot be applied (R13).
+--- Ends a patch that cannot be applied (R14).
 local function check(fits, why)
   if not fits then error("cannot be applied: " .. why, 0) end
 end
 
---- Returns an operation of a JSON Patch (R11) as a change (R33).
+--- Returns an operation of a JSON Patch (R12) as a change (R33).
 local function change_of(op)
   local keys = {}
   for key in op.path:gmatch("/([^/]*)") do
@@ -210,7 +210,7 @@ end
 state.EMPTY = { layers = {}, names = {} }
 
 --- Returns the copy of a room's state after a frame with its layers: {base, layers, names, shown}.
---- Raises an error if anything in it cannot be applied (R13).
+--- Raises an error if anything in it cannot be applied (R14).
 function state.after(frame, before, checksum)
   local base = frame
   if frame.members then -- A whole state, also null.

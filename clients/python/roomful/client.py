@@ -276,7 +276,7 @@ class Client:
         return True
 
     def budget(self) -> float:
-        """Returns how many messages the rate permits now (R15)."""
+        """Returns how many messages the rate permits now (R16)."""
         earned = (self._now() - self._paid_at) * self.limits["messages_per_second"]
         self._budget = min(self._budget + earned, self.limits["message_burst"])
         self._paid_at = self._now()
@@ -314,7 +314,7 @@ class Client:
             attempt += 1
 
     async def _connect(self, url: str, attempt: int) -> None:
-        """Waits after a failure (R5), and starts or continues the session (R6, R17, R35)."""
+        """Waits after a failure (R5), and starts or continues the session (R6, R18, R35)."""
         if attempt:
             await asyncio.sleep(self._random() * min(10, 0.125 * 2 ** min(attempt, 9)))
         token = None if self._session else await self._fetch()
@@ -361,7 +361,7 @@ class Client:
         return None
 
     def _continue(self, connection: Connection, welcome: Message) -> None:
-        """Sends what a new connection needs (R19), before any other frame is taken."""
+        """Sends what a new connection needs (R10, R22), before any other frame is taken."""
         self._session = {name: welcome[name] for name in ("session_id", "resume_token")}
         self.limits, heartbeat = welcome["limits"], welcome["heartbeat_seconds"]
         connection.ready, connection.patience, connection.previous = True, 2 * heartbeat, None

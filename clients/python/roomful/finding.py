@@ -1,4 +1,4 @@
-"""Requests about rooms that the client is not in (R36 to R38)."""
+"""Requests about rooms that the client is not in (R36, R37)."""
 
 import asyncio
 from collections.abc import Callable
@@ -83,7 +83,7 @@ class Requests:
         return stop
 
     def send_again(self) -> None:
-        """Sends all on a new connection (R38)."""
+        """Sends all on a new connection (R10)."""
         for request_id, request in self._pending.items():
             self._sender.send(request.message | {"request_id": request_id})
 

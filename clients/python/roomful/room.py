@@ -71,7 +71,7 @@ class Room(Generic[State]):
         self.request(join)
 
     def _forget(self) -> None:
-        self.epoch = self.seq = 0  # 0: only a whole state can be applied (R13).
+        self.epoch = self.seq = 0  # 0: only a whole state can be applied (R14).
         self.state = cast(Any, None)
         self.members, self.spectators, self.has_snapshot = {}, 0, False
         self._parts: dict[str, Part] = {}  # By layer; the base is the part "".
@@ -132,13 +132,13 @@ class Room(Generic[State]):
         return {"t": "message", "room_id": self.room_id, "type": type, "data": data}
 
     def _check_size(self, message: Message) -> None:
-        """Raises RoomfulError for a message that cannot be sent (R15)."""
+        """Raises RoomfulError for a message that cannot be sent (R16)."""
         size = len(self._session.codec().encode(message))
         if size > self._session.limits["max_message_bytes"]:
             raise RoomfulError("payload_too_large", f"{size} bytes: see client.limits")
 
     def send_again(self) -> None:
-        """Sends on a new connection what has no outcome (R19)."""
+        """Sends on a new connection what has no outcome (R10, R22)."""
         for kept in self._kept.values() if self.has_snapshot else ():
             self._session.send(kept.message)
         if not self.answer.done():
@@ -146,7 +146,7 @@ class Room(Generic[State]):
 
     @property
     def spectator(self) -> bool:
-        """True if this client watches (R40)."""
+        """True if this client watches (R39)."""
         own = self.members.get(self.member_id)
         return own is None or own.get("spectator", False)
 
@@ -186,7 +186,7 @@ class Room(Generic[State]):
         elif t == "member":
             self._take_member(frame)
             call(self.on_change)
-        elif t in STATE_FRAMES and (self.epoch or "members" in frame):  # R13
+        elif t in STATE_FRAMES and (self.epoch or "members" in frame):  # R14
             is_next = frame["seq"] == self.seq + 1 or "members" in frame
             try:
                 self._take_state(frame, is_next)
@@ -199,7 +199,7 @@ class Room(Generic[State]):
         return None
 
     def _take_state(self, frame: Message, is_next: bool) -> None:
-        """Takes a frame of the state (R10 to R12). Raises one of CANNOT_APPLY."""
+        """Takes a frame of the state (R11 to R13). Raises one of CANNOT_APPLY."""
         if not is_next:
             raise ValueError("frames are missing")
         if "members" not in frame:
@@ -225,7 +225,7 @@ class Room(Generic[State]):
         self.state = reduce(merge, (value for value, _ in parts.values()))
 
     def _take_member(self, frame: Message) -> None:
-        """Changes the list of members (R14)."""
+        """Changes the list of members (R15)."""
         entry = {name: frame.get(name) for name in MEMBER if name in frame or name == "sub"}
         self.members = self.members | {frame["member_id"]: cast(Member, entry)}
         if "connected" not in entry:
@@ -234,7 +234,7 @@ class Room(Generic[State]):
     def lose(self, why: RoomfulError) -> None:
         """The seat is gone (R9, R24). After the end of the session, the client joins again."""
         if self.has_snapshot:
-            self._join = self._join | {"watch": self.spectator}  # R39
+            self._join = self._join | {"watch": self.spectator}  # R38
         for kept in self._kept.values():
             settle(kept.outcome, error=RoomfulError("seat_lost", "the outcome is unknown"))
             # `on_left` has the reason. Without this call, asyncio would log each outcome.

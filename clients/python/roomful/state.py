@@ -1,4 +1,4 @@
-"""States: checksums, key tables, changes and layers (R11, R12, R25 to R27, R32, R33)."""
+"""States: checksums, key tables, changes and layers (R12, R13, R25 to R27, R32, R33)."""
 
 import struct
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from typing import Any
 Table = list[str]  # Key table (R32).
 Part = tuple[Any, Table]  # The value and the key table of the base or a layer.
 
-# What Python raises for patches that cannot be applied (R12). The checksum shows the others.
+# What Python raises for patches that cannot be applied (R13). The checksum shows the others.
 CANNOT_APPLY = LookupError, TypeError, ValueError, AttributeError
 
 
@@ -51,7 +51,7 @@ def _resolve(value: Any, table: Table) -> Any:
 
 
 def _change_of(op: dict[str, Any]) -> Any:
-    """Returns an operation of a JSON Patch (R11) as a change (R33)."""
+    """Returns an operation of a JSON Patch (R12) as a change (R33)."""
     keys = [k.replace("~1", "/").replace("~0", "~") for k in op["path"].split("/")[1:]]
     change: Any = None if op["op"] == "remove" else [op.get("value")]
     for depth, key in enumerate(reversed(keys)):

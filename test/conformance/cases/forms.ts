@@ -54,7 +54,7 @@ topic.once(
 
 topic.each(
   'the stream of the vectors is applied frame by frame',
-  'R11, R26, R32, R33',
+  'R12, R26, R32, R33',
   async (_stage, codec) => {
     const view = new RoomView({ t: 'joined', request_id: 1, room_id: 'arena:lobby', member_id: 'mem_b' })
     view.faults.splice(0)
@@ -159,7 +159,7 @@ topic.each(
 
 topic.each(
   'an integer above 2^53 makes its message invalid, and the connection stays open',
-  'R15: integers are within ±(2^53 − 1)',
+  'R16: integers are within ±(2^53 − 1)',
   async (stage, codec) => {
     const peer = await stage.connect(codec)
     const { roomId } = await peer.join('counter', stage.key())

@@ -210,7 +210,7 @@ for (const [what, codec, frame] of GARBAGE) {
 
 topic.each(
   'a frame of max_message_bytes passes, one byte more is closed with 4008',
-  'R15: 4008',
+  'R16: 4008',
   async (stage, codec) => {
     const peer = await stage.connect(codec)
     const most = peer.session.welcome!.limits.max_message_bytes
@@ -222,7 +222,7 @@ topic.each(
   },
 )
 
-topic.once('a hello that is too large is closed with 4008', 'R15: 4008', async (stage) => {
+topic.once('a hello that is too large is closed with 4008', 'R16: 4008', async (stage) => {
   const { limits } = (await stage.connect('json')).session.welcome!
   const peer = await stage.open('json')
   const hello = { t: 'hello', project_id: stage.target.project_id, token: 'x', more: '' }

@@ -207,7 +207,7 @@ topic.once('JSON with the deepest nesting that a frame can hold is refused', WRO
   }
 })
 
-topic.once('MessagePack with more than 100 levels is closed with 4000', 'R15: nesting', async (stage) => {
+topic.once('MessagePack with more than 100 levels is closed with 4000', 'R16: nesting', async (stage) => {
   const check = await bystanders(stage)
   for (const depth of [102, 5000]) {
     const peer = await stage.connect('msgpack')

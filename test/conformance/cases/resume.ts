@@ -211,7 +211,7 @@ topic.each('no ack covers a refusal that was lost with the connection', LOST, as
 
 topic.each(
   'a resume leaves the rooms that it does not list',
-  'R18: the other rooms are left',
+  'R19: the other rooms are left',
   async (stage, codec) => {
     const { peer, view, other, witness, room_id: roomId } = await pair(stage, codec)
     // The server must know that the client has its seat. Otherwise the seat waits for a repeated join.
@@ -248,7 +248,7 @@ topic.each(
 
 topic.each(
   'a position that the room never had gets a resync',
-  'R10, after a resume',
+  'R11, after a resume',
   async (stage, codec) => {
     const { peer, view, other, witness, room_id: roomId } = await pair(stage, codec)
     await other.acted(roomId, 'inc', { by: 5 })
@@ -268,7 +268,7 @@ topic.each(
 
 topic.each(
   'a repeated join gets the seat that it took while the connection was lost',
-  'R19: a `join` with the same `request_id`',
+  'R10: a `join` with the same `request_id`',
   async (stage, codec) => {
     const { peer, other, witness, room_id: roomId } = await pair(stage, codec)
     const key = stage.key()

@@ -8,8 +8,8 @@ import { canonical, type RoomView } from '../room-view.ts'
 const topic = new Topic('state')
 export const state = topic.cases
 
-const SEQ = 'R11, R12'
-const RESYNC = 'R13'
+const SEQ = 'R12, R13'
+const RESYNC = 'R14'
 const SHARED = 'Order: of flushes, and within one'
 
 /** Joins a player with each codec to one room. Waits until all players have received all joins. */

@@ -7,9 +7,9 @@ import type { RoomView } from '../room-view.ts'
 const topic = new Topic('watch')
 export const watch = topic.cases
 
-const WATCH = 'R39'
-const ROLE = 'R40'
-const COUNT = 'R41'
+const WATCH = 'R38'
+const ROLE = 'R39'
+const COUNT = 'R40'
 const REFUSED = 'Error codes: `not_a_player`'
 const WATCHING = { watch: true } as const
 

@@ -441,7 +441,7 @@ export class Judge {
       this.debts.owe(
         patienceMs,
         () => this.lives(line) && !line.requests.has(id) && !request.complete,
-        () => this.mistake('After the welcome', line, what, request.text),
+        () => this.mistake('Again', line, what, request.text),
       )
     }
     for (const [id, text] of session.questions)
