@@ -104,6 +104,8 @@ test('a request on the first socket of a move is answered on the second, once fo
   server.requestToken()
   server.send({ t: 'move', in_ms: 0 })
   await pass(100)
+  server.send({ t: 'moved' }, first)
+  await pass(100)
   server.requestToken()
   await pass(2000)
   const tokens = server.sockets.map(({ said }) => said.filter(({ t }) => t === 'token').length)
