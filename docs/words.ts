@@ -23,6 +23,7 @@ const RULES: readonly (readonly [pattern: RegExp, write: string])[] = [
   [/\bbesides\b/i, 'also'],
   [/\balso (?:if|after|when|while)\b/, 'even if, even after'],
   [/\bstands? (?:in|before|for)\b|\brests (?:in|at)\b/, 'is, means'],
+  [/\| the same(?= \||[;,]| with\b)|\bdo(?:es)? the same\b/i, 'the value, or what it does'],
   [
     /\btakes (?:no|none|only|one of|websockets)\b|\btakes an? (?!few|moment|second|minute|free|seat|place)/,
     'accepts, needs',
