@@ -15,11 +15,10 @@ const disabledAt = (plan: readonly PlannedFault[], atMs: number) =>
 
 describe('planFaults', () => {
   it('spares at least one node at any time, and ends every fault before the run ends', () => {
-    for (const plan of plans())
-      for (const { atMs, forMs } of plan) {
-        expect(disabledAt(plan, atMs).size).toBeLessThan(3)
-        expect(atMs + forMs).toBeLessThanOrEqual(120_000)
-      }
+    for (const plan of plans()) {
+      expect(Math.max(...plan.map(({ atMs }) => disabledAt(plan, atMs).size))).toBeLessThan(3)
+      expect(Math.max(...plan.map(({ atMs, forMs }) => atMs + forMs))).toBeLessThanOrEqual(120_000)
+    }
   })
 
   it('draws overlapping faults of all 13 kinds within 50 seeds, and the same faults for the same seed', () => {
