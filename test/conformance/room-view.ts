@@ -1,4 +1,4 @@
-import { applyPatch } from 'rfc6902'
+import { applyPatch, Pointer } from 'rfc6902'
 import {
   type Announcement,
   type Json,
@@ -39,8 +39,8 @@ export function canonical(value: Json): string {
 export class RoomView {
   readonly roomId: string
   readonly faults: string[] = []
-  /** Canonical text of the state after each received seq. */
-  readonly history = new Map<number, string>()
+  /** State after each received seq. */
+  readonly history = new Map<number, Json>()
   /** Events, with the seq of their flush. */
   readonly events: { seq: number; event: Received<'event'> }[] = []
   /** Last number of spectators. Undefined: the server has sent none. */
@@ -243,7 +243,7 @@ export class RoomView {
     this.checksum = checksum(state)
     if (this.checksum !== expected)
       this.fault(`checksum ${expected} came with a state of checksum ${this.checksum}`)
-    this.history.set(this.seq, canonical(state))
+    this.history.set(this.seq, state)
   }
 
   private takeMember(message: Received<'member'>): void {
@@ -384,16 +384,34 @@ function changeArray(value: Json | undefined, edits: WireValue, splices: WireVal
 
 const KINDS: ReadonlySet<string> = new Set(['add', 'replace', 'remove'])
 
-/** Applies a JSON Patch with `rfc6902` to a copy of `state`. The wrapper object lets the pointer `""` name the whole state. */
+/**
+ * Applies a JSON Patch with `rfc6902`. `state` does not change: what the operations change is copied. The wrapper object lets the pointer `""`
+ * name the whole state.
+ */
 export function applyOperations(state: Json, ops: readonly Operation[]): Json {
-  const wrapped = { state: structuredClone(state) }
-  const moved = ops.map((operation) => {
+  const wrapped = { state }
+  const copies = new Set<Json>()
+  for (const operation of ops) {
     if (!KINDS.has(operation.op)) throw new ProtocolFault(`a patch has no operation ${operation.op}`)
-    return { ...operation, path: `/state${operation.path}` }
-  })
-  const failure = applyPatch(wrapped, moved).find((result) => result !== null)
-  if (failure) throw new ProtocolFault(`the patch cannot be applied: ${failure.message}`)
+    const path = `/state${operation.path}`
+    copyContainers(wrapped, path, copies)
+    const [failure] = applyPatch(wrapped, [{ ...operation, path }])
+    if (failure) throw new ProtocolFault(`the patch cannot be applied: ${failure.message}`)
+  }
   return wrapped.state
+}
+
+/** Replaces each object and array that contains the end of `path` by a copy, if it is not one of `copies`. */
+function copyContainers(root: { state: Json }, path: string, copies: Set<Json>): void {
+  let parent = root as Record<string, Json>
+  for (const token of Pointer.fromJSON(path).tokens.slice(1, -1)) {
+    const child = Object.hasOwn(parent, token) ? parent[token] : undefined
+    if (typeof child !== 'object' || child === null) return
+    const copy = copies.has(child) ? child : Array.isArray(child) ? [...child] : { ...child }
+    copies.add(copy)
+    parent[token] = copy
+    parent = copy as Record<string, Json>
+  }
 }
 
 /** Returns the key of the state for a tagged key (`#5`, `$name`) of one frame. */
@@ -445,7 +463,7 @@ function readValue(value: WireValue, key: KeyReader): Json {
   )
 }
 
-/** `mix` of the section "Checksum" in docs/protocol.md. The code follows the page line by line, and hashes the whole state each time. */
+/** `mix` of the section "Checksum" in docs/protocol.md. The code follows the page line by line. */
 function mix(a: number, b: number): number {
   let h = (Math.imul(a, 0x9e3779b1) + b) >>> 0
   h = Math.imul(h ^ (h >>> 16), 0x85ebca6b) >>> 0
@@ -465,11 +483,15 @@ function hashString(value: string): number {
   return mix(mix(4, 0), fnv(utf8.encode(value)))
 }
 
+const halves = new DataView(new ArrayBuffer(8))
+
 function hashNumber(value: number): number {
-  const halves = new DataView(new ArrayBuffer(8))
   halves.setFloat64(0, value === 0 ? 0 : value)
   return mix(mix(3, halves.getUint32(0)), halves.getUint32(4))
 }
+
+/** Checksums of objects and arrays. A state never changes, and the next state contains its unchanged parts. */
+const known = new WeakMap<object, number>()
 
 /** Returns the checksum of a state, an integer from 0 to 2^32 − 1. */
 export function checksum(value: Json): number {
@@ -478,6 +500,12 @@ export function checksum(value: Json): number {
   if (value === true) return mix(2, 1)
   if (typeof value === 'number') return hashNumber(value)
   if (typeof value === 'string') return hashString(value)
+  const sum = known.get(value) ?? containerChecksum(value)
+  known.set(value, sum)
+  return sum
+}
+
+function containerChecksum(value: Json[] | Record<string, Json>): number {
   let sum = 0
   if (Array.isArray(value)) {
     for (const [index, element] of value.entries()) sum = (sum + mix(index, checksum(element))) >>> 0
