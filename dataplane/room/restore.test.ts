@@ -14,6 +14,7 @@ import { json } from '../../test/support/json-arbitrary.ts'
 import { counting, NO_CHANGES } from '../../test/support/rooms/counter-room.ts'
 import { RoomBench, roomWith } from '../../test/support/rooms/room-bench.ts'
 import { TestMember } from '../../test/support/rooms/test-member.ts'
+import { runLength } from '../../test/support/run-length.ts'
 import { type Durability, defineRoom } from './definition.ts'
 import { JournalFormat, type RoomSnapshot, type Update } from './journal.ts'
 import { restore } from './restore.ts'
@@ -127,7 +128,7 @@ describe('a restored room', () => {
           expect(away.state).toEqual(before.state)
         },
       ),
-      { numRuns: 150 },
+      { numRuns: runLength(50, 150) },
     )
   })
 })
@@ -220,8 +221,8 @@ describe('damaged record', () => {
     return { bench, dan, outcome, quarantined: bench.counts.quarantined ?? 0 }
   }
 
-  /** The parts of the record with one changed byte, for each byte. */
-  function* damages(step = 1): IterableIterator<[where: string, damaged: Record]> {
+  /** The parts of the record with one changed byte, for each byte at a multiple of `step`. */
+  function* damages(step: number): IterableIterator<[where: string, damaged: Record]> {
     const parts = [sound.snapshot, ...sound.journal]
     for (const [n, part] of parts.entries())
       for (let at = 0; at < part.length; at += step) {
@@ -249,7 +250,7 @@ describe('damaged record', () => {
     it('harms its room only, whichever byte it is: waiting joins are refused, and the next join creates the room again', async () => {
       const { outcome, quarantined } = await opened(sound)
       expect([outcome.dan.in_room, outcome.ann.faults, quarantined]).toEqual([true, [], 0])
-      for (const [where, damaged] of damages(4)) {
+      for (const [where, damaged] of damages(runLength(12, 4))) {
         const { bench, dan, quarantined } = await opened(damaged)
         expect(quarantined, where).toBe(1)
         expect(dan.errors, where).toMatchObject([{ code: 'room_unavailable' }, { code: 'no_seat' }])
@@ -266,10 +267,10 @@ describe('damaged record', () => {
       const open = async (record: Record) => {
         aside += (await opened(record)).quarantined
       }
-      for (const [, { snapshot, journal }] of damages(5))
+      for (const [, { snapshot, journal }] of damages(runLength(15, 5)))
         await open({ snapshot: sealed(snapshot, 3), journal: journal.map((entry) => sealed(entry, 3)) })
       for (const [n, entry] of updates.entries())
-        for (let at = 5; at < entry.length; at += 3) {
+        for (let at = 5; at < entry.length; at += runLength(9, 3)) {
           const bytes = entry.slice()
           bytes[at]! ^= 1 << (at % 8)
           const changed = updates.map((update, i) => (i === n ? sealed(bytes) : update))
@@ -278,7 +279,7 @@ describe('damaged record', () => {
             snapshot: format.snapshot({ ...format.readSnapshot(snapshot), updates: changed }),
           })
         }
-      expect(aside).toBeGreaterThan(100)
+      expect(aside).toBeGreaterThan(runLength(30, 100))
     })
 
     it('goes to quarantine with the reason', async () => {
