@@ -107,6 +107,8 @@ export default defineConfig({
     expect: { poll: { timeout: 180_000 } },
     // One more than the cores of a small machine: files that start processes mostly wait.
     maxWorkers: 5,
+    // The tiers have most modules in common.
+    experimental: { fsModuleCache: true },
     sequence: { sequencer: LongestFirst },
     coverage: {
       include: ['{shared,control,dataplane,client,server,examples,deploy,loadtest}/**/*.ts'],
