@@ -5,6 +5,7 @@ import { hashContainer, hashEntry, hashKey, hashScalar } from '../../shared/sync
 import {
   type Change,
   type Delta,
+  isWhole,
   ObjectDelta,
   pointerPart,
   REMOVE,
@@ -177,6 +178,8 @@ export class LiveObject extends Live {
   flushed: MutableObject | undefined
   first: Mark | undefined
   last: Mark | undefined
+  /** Number of entries. */
+  #size = 0
 
   get isArray(): false {
     return false
@@ -265,6 +268,7 @@ export class LiveObject extends Live {
 
   add(slot: Slot, key: string): void {
     define(this.target, key, slot)
+    this.#size++
     this.bytes += bytesOf(key) + bytesOf(slot)
   }
 
@@ -279,15 +283,18 @@ export class LiveObject extends Live {
     // The exact length: an array that grows starts with space for 17.
     const changes = new Array<Change | undefined>(marks)
     let changed = 0
+    let whole = 0
     let at = 0
     for (let mark: Mark | undefined = this.first; mark; mark = mark.next) {
       const change = this.flushEntry(mark.key, mark.before)
       if (change) changed++
+      if (isWhole(change)) whole++
       changes[at++] = change
     }
     if (changed === 0) return undefined
     const keys = this.#changedKeys(changes, changed)
-    return new ObjectDelta(keys, (changed < marks ? changes.filter((change) => change) : changes) as Change[])
+    const all = (changed < marks ? changes.filter((change) => change) : changes) as Change[]
+    return new ObjectDelta(keys, all, whole === changed && changed === this.#size)
   }
 
   /** Returns the keys of the marks that have changes. Objects mostly change like the one before, and then share its list. */
@@ -323,7 +330,8 @@ export class LiveObject extends Live {
       keys.push(key)
       changes.push(change)
     }
-    return changes.length > 0 ? new ObjectDelta(keys, changes) : undefined
+    if (changes.length === 0) return undefined
+    return new ObjectDelta(keys, changes, keys.length === this.#size && changes.every(isWhole))
   }
 
   /** Returns the value of an entry as of the last flush. */
@@ -415,16 +423,20 @@ export class LiveObject extends Live {
   /** Replaces an entry. `after` undefined: it did not exist before the turn. DELETED: it did. */
   #exchange(key: string, before: Before, after: Before | typeof DELETED): void {
     let bytes = 0
-    if (before === undefined) bytes += bytesOf(key)
-    else {
+    if (before === undefined) {
+      this.#size++
+      bytes += bytesOf(key)
+    } else {
       bytes -= bytesOf(before)
       if (typeof before === 'object' && before?.parent === this) before.parent = undefined
     }
     if (after === undefined) delete this.target[key]
     else if (before === undefined) define(this.target, key, after as Slot)
     else this.target[key] = after as Slot
-    if (after === undefined || after === DELETED) bytes -= bytesOf(key)
-    else {
+    if (after === undefined || after === DELETED) {
+      this.#size--
+      bytes -= bytesOf(key)
+    } else {
       bytes += bytesOf(after)
       if (typeof after === 'object' && after !== null) after.parent = this
     }

@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import type { Json } from '../../shared/json.ts'
+import { applyOperations } from '../../shared/protocol/testing/json-client-codec.ts'
 import { Checksum } from '../../shared/sync/checksum.ts'
 import { apply, type Change, type Delta, REMOVE, Replace, toOperations } from '../../shared/sync/delta.ts'
 import { SeededRandom } from '../../test/kit/seeded-random.ts'
@@ -366,8 +367,11 @@ class Copies {
   }
 
   #applied(state: Json, delta: Delta): Json {
-    this.deltas.push({ delta, text: JSON.stringify(toOperations(delta)) })
-    return apply(state, delta)
+    const operations = toOperations(delta)
+    this.deltas.push({ delta, text: JSON.stringify(operations) })
+    const applied = apply(state, delta)
+    expect(applyOperations(state, operations)).toEqual(applied)
+    return applied
   }
 
   #put(layer: string, change: Change): void {
@@ -689,8 +693,38 @@ describe('a flush', () => {
       b!.y = 1
       out.y = 2
     })
-    expect(second).toEqual(['replace /b/x', 'replace /b/y'])
+    expect(second).toEqual(['replace /b'])
     expect(flushed(() => (out.x = 3))).toBeUndefined()
+  })
+
+  it('replaces an object in JSON only if all its entries have changed, and at least two', () => {
+    const tree = new LiveTree({ a: { x: 0, y: 0 }, b: { x: 0, y: 0, z: 0 }, c: { x: 0 } })
+    const flushed = (turn: (state: Record<string, Record<string, number>>) => void) => {
+      turn(tree.begin() as Record<string, Record<string, number>>)
+      tree.commit()
+      return toOperations(tree.flush()!).map(({ op, path, ...rest }) => [op, path, ...Object.values(rest)])
+    }
+    const move = (object: object, to: object) => void Object.assign(object, to)
+    expect(
+      flushed(({ a, b, c }) => [move(a!, { x: 1, y: 1 }), move(b!, { x: 1, y: 1 }), move(c!, { x: 1 })]),
+    ).toEqual([
+      ['replace', '/a', { x: 1, y: 1 }],
+      ['replace', '/b/x', 1],
+      ['replace', '/b/y', 1],
+      ['replace', '/c/x', 1],
+    ])
+    expect(flushed(({ b }) => delete b!.z && move(b!, { x: 2, y: 2 }))).toEqual([
+      ['remove', '/b/z'],
+      ['replace', '/b/x', 2],
+      ['replace', '/b/y', 2],
+    ])
+    expect(flushed(({ b }) => move(b!, { y: 3, x: 3 }))).toEqual([['replace', '/b', { y: 3, x: 3 }]])
+    const all = flushed(({ a, b, c }) => [
+      move(a!, { x: 4, y: 4 }),
+      move(b!, { x: 4, y: 4 }),
+      move(c!, { x: 4 }),
+    ])
+    expect(all).toEqual([['replace', '', { a: { x: 4, y: 4 }, b: { x: 4, y: 4 }, c: { x: 4 } }]])
   })
 
   it('contains the removal of filtered elements, and the changes of the others', () => {

@@ -72,12 +72,19 @@ export class Replace {
 export class ObjectDelta {
   readonly keys: readonly string[]
   readonly changes: readonly Change[]
+  /** True if it is known that the object has only these keys, each with a new value or with a change that is whole. */
+  readonly whole: boolean
   /** Each key occurs at most once. */
-  constructor(keys: readonly string[], changes: readonly Change[]) {
+  constructor(keys: readonly string[], changes: readonly Change[], whole = false) {
     this.keys = keys
     this.changes = changes
+    this.whole = whole
   }
 }
+
+/** Returns true if a change of an entry has all of its new value. */
+export const isWhole = (change: Change | undefined): boolean =>
+  change instanceof Replace || (change instanceof ObjectDelta && change.whole)
 
 /** Removes `remove` elements at index `at`, and inserts `insert` there. */
 export interface Splice {
@@ -112,7 +119,10 @@ export type Operation =
 export const pointerPart = (key: string | number): string =>
   typeof key === 'number' ? `/${key}` : `/${key.replaceAll('~', '~0').replaceAll('/', '~1')}`
 
-/** Returns the delta as a JSON Patch, whose operations are applied in order. */
+/**
+ * Returns the delta as a JSON Patch, whose operations are applied in order. An object of which everything has changed is replaced, because an
+ * operation for each entry would repeat its path.
+ */
 export function toOperations(delta: Delta): Operation[] {
   const operations: Operation[] = []
   write(delta, '', operations)
@@ -124,6 +134,10 @@ function write(delta: Delta, path: string, to: Operation[]): void {
     to.push({ op: delta.added ? 'add' : 'replace', path, value: delta.value })
     return
   }
+  if (delta instanceof ObjectDelta && delta.whole && delta.keys.length > 1) {
+    to.push({ op: 'replace', path, value: wholeValue(delta) })
+    return
+  }
   for (const [i, change] of delta.changes.entries()) {
     const below = path + pointerPart(delta.keys[i]!)
     if (change === REMOVE) to.push({ op: 'remove', path: below })
@@ -131,6 +145,15 @@ function write(delta: Delta, path: string, to: Operation[]): void {
   }
   if (delta instanceof ArrayDelta) writeSplices(delta, path, to)
 }
+
+/** Returns the new value of an object whose change is whole. */
+const wholeValue = ({ keys, changes }: ObjectDelta): Json =>
+  Object.fromEntries(
+    (changes as readonly (Replace | ObjectDelta)[]).map((change, i) => [
+      keys[i]!,
+      change instanceof Replace ? change.value : wholeValue(change),
+    ]),
+  )
 
 function writeSplices(delta: ArrayDelta, path: string, to: Operation[]): void {
   for (const { at, remove, insert } of delta.splices) {
