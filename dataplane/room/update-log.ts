@@ -22,10 +22,13 @@ interface Block {
   end: number
   /** Number of updates. */
   length: number
+  /** Names of the layers in its updates. A name has 30 bytes or more, and a change of a layer often fewer. */
+  readonly names: string[]
 }
 
-/** Bytes that a block takes in addition to its buffer. */
+/** Bytes that a block takes in addition to its buffer, and for each name. */
 const BLOCK_BYTES = 200
+const NAME_BYTES = 8
 const MIN_BLOCK_BYTES = 512
 const MAX_BLOCK_BYTES = 32 * 1024
 /** A new block has this share of the log, so that unused space is at most two such shares. */
@@ -33,14 +36,16 @@ const BLOCK_SHARE = 1 / 8
 
 /** Size of the update (4 bytes), epoch and time (8 bytes each). Its byte strings follow. */
 const HEAD_BYTES = 20
-/** Kind of a byte string (1 byte), length of its name (2 bytes) and its size (4 bytes). Name and bytes follow. */
-const STRING_HEAD_BYTES = 7
+/** Kind of a byte string (1 byte) and its size (4 bytes). The number of its layer, if it has one, and the bytes follow. */
+const STRING_HEAD_BYTES = 5
+/** Index of the layer's name in the block. */
+const LAYER_BYTES = 4
 
 /** Kinds of byte strings. Frames have the index of their codec added. */
 const PACKED = 0
 const PATCH = 1
 const REST = PATCH + SUBPROTOCOLS.length
-/** The string's name is that of the layer. No bytes: members no longer have the layer. */
+/** A layer. No bytes: members no longer have it. */
 const LAYER = REST + SUBPROTOCOLS.length
 const GONE: Frames = { [SUBPROTOCOLS[0]]: new Uint8Array(0) }
 
@@ -54,6 +59,8 @@ export class UpdateLog {
   #start = 0
   #length = 0
   #bytes = 0
+  /** Indexes of the names in the last block. */
+  readonly #names = new Map<string, number>()
 
   /** Number of updates. */
   get length(): number {
@@ -69,19 +76,19 @@ export class UpdateLog {
   add({ epoch, since, frames: { patch, rest, layers }, packed }: LoggedUpdate): void {
     let size = HEAD_BYTES + sizeOf(patch) + sizeOf(rest)
     if (packed) size += STRING_HEAD_BYTES + packed.length
-    if (layers)
-      for (const { layer, change } of layers) size += sizeOf(change ?? GONE, Buffer.byteLength(layer))
+    if (layers) for (const { change } of layers) size += sizeOf(change ?? GONE, LAYER_BYTES)
     const block = this.#blockFor(size)
     const { bytes, end } = block
     bytes.writeUInt32LE(size, end)
     bytes.writeDoubleLE(epoch, end + 4)
     bytes.writeDoubleLE(since ?? Number.NaN, end + 12)
     let at = end + HEAD_BYTES
-    if (packed) at = write(bytes, at, PACKED, '', packed)
-    at = writeFrames(bytes, at, PATCH, '', patch)
-    at = writeFrames(bytes, at, REST, '', rest)
+    if (packed) at = write(bytes, at, PACKED, packed)
+    at = writeFrames(bytes, at, PATCH, patch)
+    at = writeFrames(bytes, at, REST, rest)
     if (layers)
-      for (const { layer, change } of layers) at = writeFrames(bytes, at, LAYER, layer, change ?? GONE)
+      for (const { layer, change } of layers)
+        at = writeFrames(bytes, at, LAYER, change ?? GONE, this.#indexOf(layer, block))
     block.end = at
     block.length++
     this.#length++
@@ -97,7 +104,7 @@ export class UpdateLog {
     this.#length--
     if (this.#start === block.end) {
       this.#blocks.shift()
-      this.#bytes -= BLOCK_BYTES + block.bytes.length
+      this.#bytes -= BLOCK_BYTES + block.bytes.length + NAME_BYTES * block.names.length
       this.#start = 0
     }
     return epoch
@@ -114,12 +121,21 @@ export class UpdateLog {
   *from(from: number): IterableIterator<LoggedUpdate> {
     let skipped = 0
     // Most members have missed few updates, so most blocks are not looked at.
-    for (const [i, { bytes, end, length }] of this.#blocks.entries())
+    for (const [i, { bytes, end, length, names }] of this.#blocks.entries())
       if (skipped + length <= from) skipped += length
       else
         for (let at = i === 0 ? this.#start : 0; at < end; at += bytes.readUInt32LE(at))
           if (skipped < from) skipped++
-          else yield read(bytes, at)
+          else yield read(bytes, at, names)
+  }
+
+  /** Returns the index of a name in the last block. */
+  #indexOf(name: string, { names }: Block): number {
+    const known = this.#names.get(name)
+    if (known !== undefined) return known
+    this.#names.set(name, names.length)
+    this.#bytes += NAME_BYTES
+    return names.push(name) - 1
   }
 
   #blockFor(size: number): Block {
@@ -128,19 +144,20 @@ export class UpdateLog {
     const share = Math.min(MAX_BLOCK_BYTES, Math.max(MIN_BLOCK_BYTES, this.#bytes * BLOCK_SHARE))
     // Not from the pool of Node, whose blocks would stay in memory as long as one update.
     const bytes = Buffer.allocUnsafeSlow(Math.max(size, Math.ceil(share)))
-    const block = { bytes, end: 0, length: 0 }
+    const block = { bytes, end: 0, length: 0, names: [] }
     this.#blocks.push(block)
+    this.#names.clear()
     this.#bytes += BLOCK_BYTES + bytes.length
     return block
   }
 }
 
-function sizeOf(frames: Frames | undefined, nameBytes = 0): number {
+function sizeOf(frames: Frames | undefined, layerBytes = 0): number {
   let size = 0
   if (frames)
     for (const codec of SUBPROTOCOLS) {
       const bytes = frames[codec]
-      if (bytes) size += STRING_HEAD_BYTES + nameBytes + bytes.length
+      if (bytes) size += STRING_HEAD_BYTES + layerBytes + bytes.length
     }
   return size
 }
@@ -150,31 +167,30 @@ function writeFrames(
   into: Buffer,
   at: number,
   kind: number,
-  name: string,
   frames: Frames | undefined,
+  layer?: number,
 ): number {
   let end = at
   if (frames)
     for (let i = 0; i < SUBPROTOCOLS.length; i++) {
       const bytes = frames[SUBPROTOCOLS[i]!]
-      if (bytes) end = write(into, end, kind + i, name, bytes)
+      if (bytes) end = write(into, end, kind + i, bytes, layer)
     }
   return end
 }
 
 /** Writes a byte string. Returns its end. */
-function write(into: Buffer, at: number, kind: number, name: string, bytes: Uint8Array): number {
-  const nameBytes = name === '' ? 0 : into.write(name, at + STRING_HEAD_BYTES)
+function write(into: Buffer, at: number, kind: number, bytes: Uint8Array, layer?: number): number {
   into[at] = kind
-  into.writeUInt16LE(nameBytes, at + 1)
-  into.writeUInt32LE(bytes.length, at + 3)
-  const start = at + STRING_HEAD_BYTES + nameBytes
+  into.writeUInt32LE(bytes.length, at + 1)
+  let start = at + STRING_HEAD_BYTES
+  if (layer !== undefined) start = into.writeUInt32LE(layer, start)
   into.set(bytes, start)
   return start + bytes.length
 }
 
-/** Reads the update at `start`. */
-function read(bytes: Buffer, start: number): LoggedUpdate {
+/** Reads the update at `start`. `names`: those of the layers. */
+function read(bytes: Buffer, start: number, names: readonly string[]): LoggedUpdate {
   const end = start + bytes.readUInt32LE(start)
   const since = bytes.readDoubleLE(start + 12)
   const patch: MutableFrames = {}
@@ -184,9 +200,9 @@ function read(bytes: Buffer, start: number): LoggedUpdate {
   let last: { readonly layer: string; readonly change: MutableFrames } | undefined
   for (let at = start + HEAD_BYTES; at < end; ) {
     const kind = bytes[at]!
-    const nameAt = at + STRING_HEAD_BYTES
-    const stringAt = nameAt + bytes.readUInt16LE(at + 1)
-    at = stringAt + bytes.readUInt32LE(at + 3)
+    const layerAt = at + STRING_HEAD_BYTES
+    const stringAt = kind < LAYER ? layerAt : layerAt + LAYER_BYTES
+    at = stringAt + bytes.readUInt32LE(at + 1)
     const string: Frame = bytes.subarray(stringAt, at)
     if (kind === PACKED) packed = string
     else if (kind < REST) patch[SUBPROTOCOLS[kind - PATCH]!] = string
@@ -194,7 +210,7 @@ function read(bytes: Buffer, start: number): LoggedUpdate {
       rest ??= {}
       rest[SUBPROTOCOLS[kind - REST]!] = string
     } else {
-      const layer = bytes.toString('utf8', nameAt, stringAt)
+      const layer = names[bytes.readUInt32LE(layerAt)]!
       layers ??= []
       if (last?.layer !== layer) {
         last = { layer, change: {} }
