@@ -1,13 +1,12 @@
-import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { text } from 'node:stream/consumers'
-import { fileURLToPath } from 'node:url'
 import { afterAll, beforeAll, expect, it, onTestFinished, vi } from 'vitest'
 import { LocalCluster } from '../../deploy/local/local-cluster.ts'
 import { callControl, runtimeOf } from '../support/calls.ts'
-import { luaPath, pythonPath } from '../support/debian-package.ts'
+import { type Program, startScript } from '../support/program.ts'
+import { testedClients } from './clients.ts'
 
 /** Messages of each player, one every 20 ms. */
 const MESSAGES = Number(process.env.CLIENTS_MESSAGES ?? 4000)
@@ -17,7 +16,15 @@ const BETWEEN = 600
 const KEY = 'clients'
 const PATIENT = { timeout: 60_000, interval: 100 }
 const HOST = '127.0.0.1'
-const ROOT = fileURLToPath(new URL('../..', import.meta.url))
+/** Starts one player of a language. */
+type Start = (env: Record<string, string>) => Program
+/** The languages that run here. */
+const LANGUAGES: [string, Start][] = [
+  ['TypeScript', (env) => startScript('test/clients/count.ts', [], env)],
+  ...testedClients()
+    .filter(({ runs }) => runs)
+    .map((client): [string, Start] => [client.name, (env) => client.start('count', env)]),
+]
 
 /** What a player prints at its end. */
 interface Seen {
@@ -62,18 +69,14 @@ async function startTokens(): Promise<string> {
 }
 
 /** Starts a player. Resolves to what it has seen. */
-async function play(name: string, command: readonly string[], env: NodeJS.ProcessEnv): Promise<Seen> {
-  const [program = '', ...words] = command
-  const player = spawn(program, words, {
-    cwd: ROOT,
-    env: { ...process.env, ...env, ROOMFUL_NAME: name },
-    stdio: ['ignore', 'pipe', 'inherit'],
-  })
-  onTestFinished(() => void player.kill())
-  const [output, [code]] = await Promise.all([text(player.stdout), once(player, 'exit')])
-  tell(`${name}: ${output.trim()}`)
+async function play(name: string, start: Start, env: Record<string, string>): Promise<Seen> {
+  const player = start({ ...env, ROOMFUL_NAME: name })
+  onTestFinished(() => void player.child.kill())
+  const code = await player.ended
+  const output = player.output().trim()
+  tell(`${name}: ${output}`)
   if (code !== 0) throw new Error(`${name} ended with ${code}`)
-  return JSON.parse(output) as Seen
+  return JSON.parse(output.slice(output.lastIndexOf('\n') + 1)) as Seen
 }
 
 const tell = (line: string): void => void process.stdout.write(`${line}\n`)
@@ -94,15 +97,8 @@ async function look(): Promise<{ owner: string; count: number }> {
   return { owner: latest?.owner ?? '', count }
 }
 
-it('six players in three languages count each message once, through two kills and two drains of the owner', async () => {
-  const python = pythonPath()
-  const lua = luaPath()
-  const commands = {
-    node: [process.execPath, '--import', 'tsx', 'test/clients/count.ts'],
-    python: [python, 'clients/python/count.py'],
-    lua: [lua, 'clients/lua/count.lua'],
-  }
-  const total = 6 * MESSAGES
+it('two players of each language count each message once, through two kills and two drains of the owner', async () => {
+  const total = 2 * LANGUAGES.length * MESSAGES
   const env = {
     ROOMFUL_URL: cluster.wsUrl,
     ROOMFUL_TOKEN_URL: await startTokens(),
@@ -111,9 +107,9 @@ it('six players in three languages count each message once, through two kills an
     ROOMFUL_TOTAL: String(total),
   }
   const playing = Promise.all(
-    Object.entries(commands).flatMap(([language, command]) =>
+    LANGUAGES.flatMap(([language, start]) =>
       ['json', 'msgpack'].map((codec, index) =>
-        play(`${language}-${index + 1}`, command, { ...env, ROOMFUL_CODEC: codec }),
+        play(`${language}-${index + 1}`, start, { ...env, ROOMFUL_CODEC: codec }),
       ),
     ),
   )

@@ -8,6 +8,8 @@ interface Programs {
   readonly tests: readonly string[]
   /** Plays behind the conformance proxy until its sessions end. */
   readonly bot: readonly string[]
+  /** Counts together with other players. Its last line is what it has seen, as JSON. */
+  readonly count: readonly string[]
 }
 
 /** A client of the folder `clients/`. */
@@ -45,6 +47,7 @@ export const testedClients = (): TestedClient[] => [
   new TestedClient('Python', 'python', pythonPath, {
     tests: ['-m', 'unittest', 'discover', '-s', 'tests'],
     bot: ['bot.py'],
+    count: ['count.py'],
   }),
-  new TestedClient('Lua', 'lua', luaPath, { tests: ['test.lua'], bot: ['bot.lua'] }),
+  new TestedClient('Lua', 'lua', luaPath, { tests: ['test.lua'], bot: ['bot.lua'], count: ['count.lua'] }),
 ]

@@ -356,6 +356,7 @@ class QueueTest(unittest.TestCase):
         ClientTest().play(story)
 
 
+@patch("roomful.game.SECONDS", 60)
 class GameTest(unittest.TestCase):
     """In real time, because `update` belongs to programs whose time passes."""
 
@@ -366,7 +367,6 @@ class GameTest(unittest.TestCase):
         return client.wait(joining)
 
     @patch.object(Socket, "recv", slow_recv)
-    @patch("roomful.game.SECONDS", 60)
     def test_update_calls_back_on_the_thread_of_the_game_and_sends(self):
         server = Server()
         with server.client(GameClient) as client:
