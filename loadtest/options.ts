@@ -326,10 +326,10 @@ export function help(scenarios: readonly Scenario[], scenario: Scenario | undefi
     common,
     limits,
     section('Exit codes:', [
-      ['0', 'all is well'],
-      ['1', 'something is not'],
+      ['0', 'the run passed'],
+      ['1', 'a promise was broken, a limit was exceeded, or something failed'],
       ['2', 'the command is wrong, or the folder for the reports cannot be used'],
-      ['3', 'all is well, but the reports are not where they belong'],
+      ['3', 'the run passed, but its reports could not be written into the folder'],
       ['130', 'interrupted, and all was well until then (143: by SIGTERM, 129: the terminal is gone)'],
     ]),
     'Ctrl-C ends a run early, with a report. A second Ctrl-C ends it immediately, without a report.\n',

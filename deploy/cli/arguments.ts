@@ -34,7 +34,7 @@ const TYPES = 'types'
 
 /** Commands with their descriptions. */
 export const COMMANDS: Readonly<Record<Command | typeof SCHEMA | typeof CLUSTER | typeof TYPES, string>> = {
-  dev: 'both planes in one process; needs nothing. Plays the room types in ROOMS_DIR, else in ./rooms, else the example games.\n             --lan: other devices of your network can open the page; prints its address with a QR code\n             -- COMMAND: runs it as well, such as the server of your page or your backend, until one of both ends,\n             with ROOMFUL_URL, VITE_ROOMFUL_URL, CONTROL_URL and PROJECT_ID in its environment, and NOTIFY_KEY if NOTIFY_SECRET is set',
+  dev: 'control and a node in one process, without Redis. Plays the room types in ROOMS_DIR, else in ./rooms, else the example games.\n             --lan: other devices of your network can open the page; prints its address with a QR code\n             -- COMMAND: also runs this command, such as the server of your page or your backend, until one of both ends,\n             with ROOMFUL_URL, VITE_ROOMFUL_URL, CONTROL_URL and PROJECT_ID in its environment, and NOTIFY_KEY if NOTIFY_SECRET is set',
   [CLUSTER]:
     'Redis, control processes, nodes and a load balancer on this machine, with a prompt to break them; --help lists its options',
   control: 'a control process: projects, keys and tokens over HTTP',
@@ -195,7 +195,7 @@ export function helpText({
     ...commands,
     '',
     ...(required.length > 0 ? ['It needs:', '', describeVariables(required), ''] : []),
-    ...(ports.length > 0 ? ['Environment variables configure it, these first:', '', ...ports, ''] : []),
+    ...(ports.length > 0 ? ['Environment variables, the most used first:', '', ...ports, ''] : []),
     ...topics,
     `  --help ${'all'.padEnd(9)}every variable; NAME_FILE instead of NAME reads it from a file`,
     '',

@@ -36,11 +36,11 @@ ROOMS_DIR, else in ./rooms, else the example games.
 
   --nodes N          nodes, 1–9; default 3
   --controls N       control processes, 1–9; default 2
-  --free-ports       take any free ports instead of the documented ones
-  -- COMMAND         runs it as well, such as the server of your page, with ROOMFUL_URL, VITE_ROOMFUL_URL, CONTROL_URL, ROOMFUL_KEY and
+  --free-ports       use free ports instead of the documented ones
+  -- COMMAND         also runs this command, such as the server of your page, with ROOMFUL_URL, VITE_ROOMFUL_URL, CONTROL_URL, ROOMFUL_KEY and
                      PROJECT_ID and NOTIFY_KEY in its environment
 
-REDIS_URL uses that Redis instead of starting one. Every other variable of roomful (NODE_LEASE_MS, LOG_LEVEL …) is passed on to the
+With REDIS_URL, it uses that Redis. Every other variable of roomful (NODE_LEASE_MS, LOG_LEVEL …) is passed on to the
 processes.
 `
 

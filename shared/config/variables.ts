@@ -27,13 +27,13 @@ export type Command = 'control' | 'dataplane' | 'dev' | 'rekey' | 'admin'
 
 /** Topics of `--help`, in the order of the list. */
 export const TOPICS = {
-  ports: 'where it listens',
-  rooms: 'room types, and what rooms may take',
+  ports: 'listen addresses',
+  rooms: 'room types, and limits of rooms',
   redis: 'the store',
-  access: 'tokens, keys, and who may do what',
-  clients: 'connections, sessions, and what players may send',
+  access: 'tokens, keys and access',
+  clients: 'connections, sessions, and limits of players',
   nodes: 'the names, leases and drains of nodes; workers',
-  logs: 'what is logged, and how',
+  logs: 'the log',
   otel: 'traces',
 } as const
 type Topic = keyof typeof TOPICS

@@ -30,8 +30,8 @@ message that has ended one process was given to another one. In two more trials,
   --rate N         faults per second in new rooms (3)
   --players N      players (sub) that trigger faults in turn (a new one for each fault)
   --share N        required percentage of honest messages that are acked within 2 s (97); the ends weigh more in a short run
-  --worst N        the same for the worst ten seconds (85); if only the end of a process stops the fault: from 15 s after the first one
-  --same N         the same for those who send the same messages as the attackers (90), if a cut-off stops the fault
+  --worst N        the percentage for the worst ten seconds (85); if only the end of a process stops the fault: from 15 s after the first one
+  --same N         the percentage for those who send the messages of the attackers (90), if a cut-off stops the fault
   --dev            roomful dev instead of a cluster; its process must not end, and honest players have no goals
   --json FILE      write the results to this file
   --keep           keep the folders with the logs

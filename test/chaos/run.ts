@@ -14,7 +14,7 @@ Runs real nodes on a real Redis with clients that record everything. A seed deci
 
   --seed N        seed of the faults (1)
   --seeds A-B     runs each of these seeds in a separate process, and continues after a failure
-  --parallel N    seeds that run at the same time (1); an overloaded machine causes stalls, which excuse more
+  --parallel N    parallel seeds (1); an overloaded machine causes stalls, which excuse more
   --seconds N     time in which faults start (120)
   --nodes N       nodes (3)
   --clients N     clients (24)
@@ -24,7 +24,7 @@ Runs real nodes on a real Redis with clients that record everything. A seed deci
   --queue N       additional players who queue for matches, alone or in parties (6)
   --direct        nodes have separate addresses; most clients move to the node of their room, and some connections are cut on the way
   --unfenced      the store does not fence: some seed must fail; with --seeds, stops at the first failure
-  --keep          keeps logs and histories also when every guarantee held
+  --keep          keeps logs and histories even if every guarantee held
   --folder PATH   folder of logs and histories (a new temporary folder)
   --check FILE    runs nothing; checks the history.json of an earlier run again
 
