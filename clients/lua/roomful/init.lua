@@ -29,7 +29,7 @@ local LEAST_LIMITS = { max_message_bytes = 256, messages_per_second = 0, message
 ---@field error roomful.Error? why the client is closed
 ---@field limits table what the server accepts from this client
 ---@field latency number? the time from a ping to its answer
----@field on_status fun(status: string, problem: string?)?
+---@field on_status fun(status: string, problem: string?) prints problems, if the game does not set it
 ---@field on_error fun(error: roomful.Error, room: roomful.Room?) for errors that no callback gets
 local Client = {}
 Client.__index = Client
@@ -43,6 +43,8 @@ local function generator()
     return seed / 2147483647
   end
 end
+
+local function print_problem(problem) io.stderr:write("roomful: ", tostring(problem), "\n") end
 
 ---@class roomful.Options
 ---@field project_id string? required with `get_token`
@@ -58,6 +60,7 @@ end
 ---@param options roomful.Options
 ---@return roomful.Client
 function roomful.connect(url, options)
+  options = options or {}
   local self = setmetatable({ status = "connecting", limits = LEAST_LIMITS }, Client)
   self._url, self._address, self._options = url, Websocket.parse(url), options
   self._hosts = { [self._address.host] = true }
@@ -75,7 +78,10 @@ function roomful.connect(url, options)
   self._checksum, self._matches = state.checker(), {} -- The last match by queue.
   self._now, self._last_time, self._tries = 0, self._time(), 0
   self:_schedule(url, 0)
-  function self.on_error(problem) io.stderr:write("roomful: ", tostring(problem), "\n") end
+  self.on_error = print_problem
+  function self.on_status(status, problem)
+    if problem then print_problem(status .. ": " .. problem) end
+  end
   return self
 end
 
@@ -84,7 +90,7 @@ function Client._get_dev_token(answer, self)
   local url = self._url:gsub("^ws", "http"):gsub("/*$", "") .. "/dev/token"
   self:post(url, { sub = self._options.dev }, function(body, problem)
     self._project_id = body and body.project_id
-    answer(body and body.token, problem)
+    answer(body and body.token, problem and "`dev` needs a server of `npm start`: " .. problem)
   end)
 end
 
@@ -160,7 +166,7 @@ end
 function Client:_set_status(status, problem)
   local is_new = status ~= self.status or problem ~= self.problem
   self.status, self.problem = status, problem
-  if is_new and self.on_status then self.on_status(status, problem) end
+  if is_new then self.on_status(status, problem) end
 end
 
 -- Connections. An attempt opens a socket: {url, at, tries, moves, connection}.
@@ -265,13 +271,13 @@ function Client:_ended(connection)
     self._previous = nil
     return
   end
-  local code, problem = connection.socket.code, connection:problem()
+  local code, reason = connection.socket.code, connection.socket.reason
   local has_moved = connection.previous ~= nil
   if has_moved then
     connection.previous:close()
     self._previous = nil
   elseif code >= 4000 and code < 4100 then
-    return self:_end(Room.make_error({ code = tostring(code), message = problem }))
+    return self:_end(Room.make_error({ code = tostring(code), message = reason }))
   end
   self._connection = nil
   local is_good = connection.welcomed_at and self._now - connection.welcomed_at >= GOOD_SECONDS
@@ -283,7 +289,8 @@ function Client:_ended(connection)
     end
   end
   if self.status == "closed" then return end -- By a callback.
-  self:_set_status(self.status == "connecting" and self.status or "reconnecting", problem)
+  local is_new = self.status == "connecting"
+  self:_set_status(is_new and "connecting" or "reconnecting", connection:problem())
 end
 
 local TAKE = {}
@@ -397,7 +404,7 @@ function Client:_end(why)
     connection:close()
   end
   self._connection, self._previous, self._asked, self.error = nil, nil, nil, why
-  self:_set_status("closed", tostring(why))
+  self:_set_status("closed", why.code ~= "closed" and tostring(why) or nil)
   for _, room in ipairs(values.copy(self._rooms)) do
     room:_lose(why)
   end

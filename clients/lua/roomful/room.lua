@@ -37,7 +37,7 @@ local Error = {
 ---@field on_change fun(state: any, previous: any)? the state has changed
 ---@field on_members fun()? `members` or `spectators` have changed
 ---@field on_event fun(name: string, data: any)?
----@field on_left fun(error: roomful.Error)? the seat has ended
+---@field on_left fun(error: roomful.Error)? the seat has ended. Without it, `on_error` gets the error
 local Room = {}
 Room.__index = Room
 
@@ -206,7 +206,9 @@ function Room:_lose(why)
     if kept[ref] then self:_finish(kept[ref], unknown) end
   end
   if leaves then self:_end_leave() end
-  if self.status == "left" then call(self.on_left, self.error) end
+  if self.status ~= "left" then return end
+  if self.on_left then return self.on_left(self.error) end
+  if not leaves and self._client.status ~= "closed" then self._client.on_error(self.error, self) end
 end
 
 local TAKE = {}

@@ -133,6 +133,23 @@ test("a close code that ends the client is its error, and ends its rooms", funct
   equal(pcall(runner.client.join, runner.client, "arena"), false)
 end)
 
+test("the end of a seat is an error of the client if the game has no on_left", function()
+  local runner, errors = start("online"), {}
+  function runner.client.on_error(problem, room)
+    table.insert(errors, tostring(problem) .. ", " .. room.status)
+  end
+  local room = runner.client:join("arenna")
+  local refusal = { t = "error", request_id = 1, code = "unknown_room_type", message = "none" }
+  runner:serve(refusal)
+  runner:pass_time()
+  equal(errors, { "unknown_room_type: none, left" })
+  room = runner.client:join("arena", { key = "lobby" })
+  serve_state(runner, 2, "arena:lobby", 1)
+  room:leave()
+  runner.client:close()
+  equal(#errors, 1)
+end)
+
 test("callbacks may close the client, leave and join", function()
   local runner, room = start("in_room")
   function room.on_event(name)

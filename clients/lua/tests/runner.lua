@@ -81,7 +81,7 @@ function Runner:connect(address)
       return socket
     end,
   })
-  self.client.on_error = function() end
+  self.client.on_error, self.client.on_status = function() end, function() end
 end
 
 --- Returns a callback that notes an outcome.

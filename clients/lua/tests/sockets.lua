@@ -149,11 +149,14 @@ test(
     equal(client.reason, "HTTP status 404: the server has no websocket at this address")
     local server, port = listen()
     server:close()
-    local url = "ws://127.0.0.1:" .. port
+    local url, stderr, printed = "ws://127.0.0.1:" .. port, io.stderr, {}
     local nobody = roomful.connect(url, { get_token = function(answer) answer("token") end })
+    io.stderr = { write = function(_, ...) table.insert(printed, table.concat({ ... })) end }
     wait_for(function() nobody:update() end, function() return nobody.problem end)
+    io.stderr = stderr
     equal(nobody.problem, ("no connection to 127.0.0.1 port %d: connection refused"):format(port))
     equal(nobody.status, "connecting")
+    equal(printed, { "roomful: connecting: " .. nobody.problem .. "\n" })
   end
 )
 

@@ -24,6 +24,11 @@ FIND_SECONDS = 10
 ELSEWHERE = "room_full", "banned", "already_joined"  # R37
 
 
+def log_status(status: Status, error: RoomfulError | None) -> None:
+    if error and error.code != "client_closed":
+        log.warning("client %s: %s", status, error)
+
+
 def party_code(size: int) -> str:
     """Returns a code with which so many players queue together."""
     return f"{size}-{secrets.token_hex(16)}"
@@ -39,7 +44,7 @@ class Client:
     each answer of the server, and for `connect`.
 
     Set `on_status(status, error)`. It is called after each change of `status`, and with the error
-    of each failed attempt to connect."""
+    of each failed attempt to connect. The default logs the errors."""
 
     limits: dict[str, Any]
 
@@ -60,7 +65,7 @@ class Client:
             raise ValueError(f"url is {url!r}: use an address with ws:// or wss://")
         if (get_token is None) == (dev is None):
             raise ValueError("pass get_token, or dev with the name of a player")
-        self.on_status: Callable[[Status, RoomfulError | None], object] = lambda *_: None
+        self.on_status: Callable[[Status, RoomfulError | None], object] = log_status
         self.status: Status = "connecting"
         self.seats: list[Room[Any]] = []
         self.frames = 0
@@ -77,6 +82,7 @@ class Client:
         self._renewal: asyncio.Task[None] | None = None
         self._budget, self._paid_at = inf, 0.0
         self._failure: RoomfulError | None = None
+        self._main: asyncio.Task[None] | None = None
 
     async def connect(self) -> Self:
         """Connects. Raises RoomfulError if that fails, or takes more than `timeout` seconds."""
@@ -222,6 +228,8 @@ class Client:
 
     async def close(self) -> None:
         """Ends the session: its members leave immediately."""
+        if not self._main:
+            return
         self._main.cancel()
         await asyncio.sleep(0)  # A reader that is cancelled before its first step closes no socket.
         if self.send({"t": "goodbye"}) and self.connection:
@@ -232,6 +240,10 @@ class Client:
         self._end(RoomfulError("client_closed", "the client was closed"))
 
     def _check_open(self) -> None:
+        if not self._main:
+            raise RuntimeError(
+                "connect first, with `async with client` or `await client.connect()`"
+            )
         if self.status == "closed":
             raise RoomfulError("client_closed", "the client has ended: make another one")
 

@@ -49,8 +49,8 @@ class Room(Generic[State]):
     client's copies.
 
     Set `on_change()`, which is called after each change of the state or the members,
-    `on_event(name, data)`, and `on_left(error)`, for the end of the seat. When they are called,
-    the room is as it was directly after the flush of the change or event."""
+    `on_event(name, data)`, and `on_left(error)`, for the end of the seat, which is logged otherwise.
+    When they are called, the room is as it was directly after the flush of the change or event."""
 
     room_id: str
     member_id: str
@@ -62,7 +62,7 @@ class Room(Generic[State]):
     def __init__(self, session: Session, join: Message) -> None:
         self.on_change: Callable[[], object] = lambda: None
         self.on_event: Callable[[str, Any], object] = lambda name, data: None
-        self.on_left: Callable[[RoomfulError], object] = lambda error: None
+        self.on_left: Callable[[RoomfulError], object] = self._log_left
         self._session, self._join, self.room_id, self.code = session, join, "", None
         self._loop = asyncio.get_running_loop()
         # The first state waits until the program has the room. So its callbacks miss nothing.
@@ -223,6 +223,10 @@ class Room(Generic[State]):
         self._parts, self._names = parts, names
         self.epoch, self.seq = frame["epoch"], frame["seq"]
         self.state = reduce(merge, (value for value, _ in parts.values()))
+
+    def _log_left(self, why: RoomfulError) -> None:
+        if self.room_id and why.code not in ("left", "client_closed"):
+            log.warning("left %s: %s", self.room_id, why)
 
     def _take_member(self, frame: Message) -> None:
         """Changes the list of members (R15)."""

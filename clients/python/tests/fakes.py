@@ -2,10 +2,14 @@
 
 import asyncio
 import json
+import logging
 
 import msgpack
 
 from roomful import codec
+
+# Many tests let the client fail, which it logs.
+logging.getLogger("roomful").addHandler(logging.NullHandler())
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):

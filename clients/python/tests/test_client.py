@@ -171,6 +171,33 @@ class ClientTest(unittest.TestCase):
 
         self.play(story)
 
+    def test_without_callbacks_the_end_of_a_seat_and_of_a_connection_is_logged(self):
+        async def story(server, client):
+            server.seat()
+            await client.join("counter")
+            left = {"t": "left", "room_id": "counter:default", "member_id": "mem_1"}
+            server.say(left | {"reason": "kicked", "code": "afk", "message": "too slow"})
+            await pass_time()
+            server.sockets[-1].to_client.put_nowait(4101)
+            await pass_time()
+
+        with self.assertLogs("roomful", "WARNING") as logged:
+            self.play(story)
+        self.assertEqual(
+            [record.getMessage() for record in logged.records],
+            [
+                "left counter:default: afk: too slow",
+                "client reconnecting: connection_lost: 4101",
+            ],
+        )
+
+    def test_a_client_that_is_not_connected(self):
+        async def join():
+            await Client(URL, dev="ada").join("counter")
+
+        with self.assertRaisesRegex(RuntimeError, "connect first"):
+            run(join())
+
     def test_status_tells_why_the_client_reconnects(self):
         async def story(server, client):
             seen = []
