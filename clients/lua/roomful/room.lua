@@ -1,5 +1,6 @@
 --- A seat in a room.
 local here = (...):gsub("[^.]*$", "")
+local json = require(here .. "json")
 local states = require(here .. "state")
 local values = require(here .. "values")
 
@@ -59,6 +60,7 @@ function Room:_forget()
   self.state, self.epoch, self.seq = nil, 0, 0
   self._states, self._is_broken = states.EMPTY, false
   -- Kept messages by ref: {frame, callback, reply}. `_first` is the lowest ref that may be kept.
+  -- Before the server has named the room, they have `unnamed`, the message, instead of a frame.
   self._kept, self._first, self._last, self.pending = {}, 1, 0, 0
 end
 
@@ -103,7 +105,12 @@ end
 
 function Room:_send_kept()
   for ref = self._first, self.status == "joined" and self._last or 0 do
-    if self._kept[ref] then self._client:_send_frame(self._kept[ref].frame) end
+    local kept = self._kept[ref]
+    if kept and not kept.frame then
+      kept.unnamed.room_id = self.room_id
+      kept.frame = self._client._encoder.encode(kept.unnamed)
+    end
+    if kept then self._client:_send_frame(kept.frame) end
   end
 end
 
@@ -114,7 +121,7 @@ function Room:_settled()
   return self._first - 1
 end
 
---- Returns the frame of a message, or nil and an error (R16).
+--- Returns the frame of a message, nil and the message; or nil and an error (R16).
 function Room:_frame(kind, data, ref)
   if self.status == "left" then
     return nil, Room.make_error({ code = "not_in_room", message = "the seat is gone: join again" })
@@ -123,7 +130,7 @@ function Room:_frame(kind, data, ref)
   local message = { t = "message", room_id = self.room_id, type = kind, data = data, ref = ref }
   message.settled = ref and self:_settled()
   local frame, most = self._client._encoder.encode(message), self._client.limits.max_message_bytes
-  if #frame <= most then return frame end
+  if #frame <= most then return frame, nil, message end
   local problem = ("%d bytes: the limit is %d"):format(#frame, most)
   return nil, Room.make_error({ code = "payload_too_large", message = problem })
 end
@@ -134,9 +141,14 @@ end
 ---@param callback fun(reply: any, error: roomful.Error?)? gets the outcome
 function Room:send(kind, data, callback)
   local ref = self._last + 1
-  local frame, problem = self:_frame(kind, data, ref)
+  local frame, problem, message = self:_frame(kind, data, ref)
   if problem then return self:_finish({ callback = callback }, problem) end
-  self._kept[ref], self._last = { frame = frame, callback = callback }, ref
+  local kept = { frame = frame, callback = callback }
+  if not self.room_id then
+    message.data = json.decode(json.encode(message.data)) -- A copy: the game may change it.
+    kept.frame, kept.unnamed = nil, message
+  end
+  self._kept[ref], self._last = kept, ref
   self.pending = self.pending + 1
   if self.status == "joined" then self._client:_send_frame(frame) end
 end

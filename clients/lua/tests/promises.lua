@@ -167,14 +167,17 @@ end)
 
 test("messages before the first state wait, and leaving does, too", function()
   local runner = start("online")
-  local room = runner.client:join("arena", { key = "lobby" })
-  room:send("ready", { now = true })
+  local room, data = runner.client:join("arena", { key = "lobby" }), { now = true }
+  room:send("ready", data)
+  data.now = false
   equal({ room.pending, room:send_unreliable("aim") }, { 1, false })
   room:leave()
   runner:pass_time()
   equal(#sent(runner, "message"), 0)
   serve_state(runner, 1, "arena:lobby", roomful.null)
-  equal(sent(runner, "message")[1].ref, 1)
+  local ready = { t = "message", room_id = "arena:lobby", type = "ready", ref = 1, settled = 0 }
+  ready.data = { now = true }
+  equal(sent(runner, "message"), { ready })
   equal(#sent(runner, "leave"), 1)
 end)
 
