@@ -124,7 +124,7 @@ export const ROOM_METRICS = {
   ),
   limitsReached: counter(
     'service_room_limits_reached_total',
-    'Turns, requests, messages and searches for matches that failed, were refused or were left out because the room had reached a limit: tasks, timers, layers, notices, bans, reservations, seats of a player, outcomes of requests, the unconfirmed replies of a member (requests), the number or bytes of the events of a turn (events), its kicks and changes of shown layers (effects), or MAX_ROOM_STATE_BYTES (state).',
+    'Turns, requests, messages and matches that failed at a limit of their room: tasks, timers, layers, notices, bans, reservations, seats, outcomes, unconfirmed replies of a member (requests), events of a turn, its kicks and shown layers (effects), or the size of the state (state).',
     { room_type: OPEN, limit: [...KEPT, 'events', 'state'] },
   ),
   historyDropped: counter(

@@ -315,7 +315,7 @@ export const VARIABLES = {
   },
   NOTIFY_SECRET: {
     topic: 'rooms',
-    help: 'Secret from which the notify key of each project is derived. Nodes sign notices with the key, and control shows it. One value for control and all nodes. Required with NOTIFY_URL. If there are several secrets, each signs, so that the backends can change from one to the next.',
+    help: 'Secret from which the notify key of each project is derived. Nodes sign notices with the key, and control shows it. One value for control and all nodes. Required with NOTIFY_URL. Each of several secrets signs, so backends can change from one to the next.',
     schema: webhookSecrets,
     readBy: BOTH,
     secret: true,
