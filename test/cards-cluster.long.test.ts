@@ -16,7 +16,7 @@ import { launchChromium } from './support/chromium.ts'
 
 /** Additional time of play with a fault every few moves, seconds. For runs by hand. */
 const SECONDS = Number(process.env.CARDS_SECONDS ?? 0)
-const WITHIN = { timeout: 60_000, interval: 50 }
+const WITHIN = { timeout: 180_000, interval: 50 }
 const KEY = 'cluster'
 
 let cluster: LocalCluster

@@ -11,7 +11,7 @@ import { newFolder, processTree, stillThere } from './support/run-folder.ts'
 
 /** True: the cluster starts a redis-server. False: it uses the Redis of the tests. */
 const ownRedis = findRedisProgram() !== undefined
-const WITHIN = { timeout: 60_000, interval: 50 }
+const WITHIN = { timeout: 180_000, interval: 50 }
 
 let folder = ''
 beforeAll(async () => {

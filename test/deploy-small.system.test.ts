@@ -223,7 +223,7 @@ describe('docs/deploy-small.md', () => {
     const open = `#choices button:nth-child(${choice}):enabled`
     for (;;) {
       const over = page.locator('#question', { hasText: 'Well played!' })
-      await page.locator(open).or(over).first().waitFor({ timeout: 60_000 })
+      await page.locator(open).or(over).first().waitFor({ timeout: 180_000 })
       if (await over.isVisible()) return
       await page.click(open, { timeout: 1000 }).catch(() => undefined)
       await page.locator(open).waitFor({ state: 'detached' })

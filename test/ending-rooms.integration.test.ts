@@ -3,7 +3,7 @@ import { sharedCluster } from './support/cluster.ts'
 import { call, expectProblem, type Request } from './support/control-api.ts'
 
 const cluster = sharedCluster({ perTest: true })
-const SOON = { timeout: 60_000, interval: 100 }
+const SOON = { timeout: 180_000, interval: 100 }
 
 /** Calls control as its operator. */
 const ask = (line: string, request: Request = {}) => call(cluster.control.url, line, { as: null, ...request })

@@ -15,7 +15,7 @@ import { newFolder, processTree, stillThere } from './support/run-folder.ts'
 
 const ROOT = fileURLToPath(new URL('..', import.meta.url))
 const SCRIPT = join(ROOT, 'loadtest/run.ts')
-const WITHIN = { timeout: 60_000, interval: 50 }
+const WITHIN = { timeout: 180_000, interval: 50 }
 const FEW = ['--rooms', '1', '--members', '4', '--threads', '1']
 const PLAYING = /phase play|play +[━─]/
 const CTRL_C = '\x03'

@@ -67,7 +67,7 @@ const COMPILER_OPTIONS = {
   typeRoots: [`${root}node_modules/@types`],
 }
 
-const WITHIN = { timeout: 60_000, interval: 100 }
+const WITHIN = { timeout: 180_000, interval: 100 }
 
 let folder = ''
 const running: ReturnType<typeof startTyped>[] = []

@@ -127,7 +127,7 @@ describe('the two users of Redis', () => {
     const before = await joinCounter(first.ws_url, credentials)
     const after = await joinCounter(second.ws_url, credentials)
     await after.room.send('inc', { by: 3 })
-    await vi.waitFor(() => expect(before.room.state).toEqual({ count: 3 }), 60_000)
+    await vi.waitFor(() => expect(before.room.state).toEqual({ count: 3 }), 180_000)
     const ended = new Promise<string>((resolve) => {
       after.client.onConnectionChange((status, reason) => status === 'closed' && resolve(reason!.code))
     })

@@ -44,7 +44,7 @@ beforeAll(async () => {
     const { default: room }: { default: RoomDefinition } = await import(file)
     rooms.set(room.type, room)
   }
-}, 60_000)
+}, 180_000)
 
 const games: TestRooms[] = []
 afterEach(async () => {
@@ -128,7 +128,7 @@ async function doodles(): Promise<(data?: object) => Promise<Guest>> {
       running = games
     })
     const wait = (of: () => readonly object[] | undefined) => (wanted: readonly object[]) =>
-      vi.waitFor(() => expect(of()).toMatchObject(wanted), { timeout: 60_000 })
+      vi.waitFor(() => expect(of()).toMatchObject(wanted), { timeout: 180_000 })
     return {
       ways,
       gallery: watching,
@@ -174,7 +174,7 @@ it('lobby, spectators and ranked together: ten players fill three rooms, a spect
   follow(watcher, (...what) => {
     told = what
   })
-  const tells = (wanted: unknown) => vi.waitFor(() => expect(told).toEqual(wanted), { timeout: 60_000 })
+  const tells = (wanted: unknown) => vi.waitFor(() => expect(told).toEqual(wanted), { timeout: 180_000 })
   await tells(['you watch, 4 players, 2 spectators', false])
   await expect(watcher.send('ready')).rejects.toMatchObject({ code: 'not_a_player' })
   await expect(watcher.send('sit')).rejects.toMatchObject(refused('no place is free'))
@@ -188,7 +188,7 @@ it('lobby, spectators and ranked together: ten players fill three rooms, a spect
   await expect(cheat.ranked().matched).rejects.toMatchObject({ code: 'ticket_refused' })
   const [match, same] = await Promise.all([ada, bob].map(({ ranked }) => ranked().matched))
   expect(match!.id).toBe(same!.id)
-  await vi.waitFor(() => expect(match!.state).toMatchObject({ started: true }), { timeout: 60_000 })
+  await vi.waitFor(() => expect(match!.state).toMatchObject({ started: true }), { timeout: 180_000 })
   const guest = await kim.gallery.watchPrivate(match!.code!)
   expect([guest.id, guest.players.length]).toEqual([match!.id, 2])
 })

@@ -134,7 +134,7 @@ describe('direct routing', () => {
     await until(
       'all have moved',
       async () => players.every(({ client }) => client.stats.moves === 1),
-      150_000,
+      180_000,
     )
     const crossed = () => cluster.metric(edge, 'service_room_traffic_total{what="input",way="bus"}')
     await Promise.all(stops.map((stop) => stop()))
@@ -175,7 +175,7 @@ describe('direct routing', () => {
     const players = await Promise.all(networks.map((network) => join(login, roomId, edge, network)))
     const everyone = [first, ...players]
     const stops = everyone.map((player) => player.play(50))
-    await until('all were rerouted', async () => networks.every(({ rerouted }) => rerouted > 0), 150_000)
+    await until('all were rerouted', async () => networks.every(({ rerouted }) => rerouted > 0))
     const sent = everyone.map((player) => player.sent)
     await until('all continue', async () => everyone.every((player, i) => player.acked > sent[i]! + 20))
     await Promise.all(stops.map((stop) => stop()))

@@ -52,7 +52,7 @@ const nodes: Program[] = []
 let wsUrl = ''
 let env: Record<string, string>
 
-const PATIENCE = { timeout: 60_000, interval: 500 }
+const PATIENCE = { timeout: 180_000, interval: 500 }
 const OPERATOR = { authorization: 'Bearer operator-of-the-runbooks' }
 const INTERNAL = 'internal-token-of-the-runbooks'
 const OLD_SECRET = 'the old keyring secret'

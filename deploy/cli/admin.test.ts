@@ -108,7 +108,7 @@ async function player(sub: string, key: string, node = 0) {
 
 /** Polls for a value. Nodes know each other's state with a delay of up to a second. */
 const until = <T>(look: () => Promise<T>, expected: T): Promise<void> =>
-  vi.waitFor(async () => expect(await look()).toEqual(expected), { timeout: 60_000 })
+  vi.waitFor(async () => expect(await look()).toEqual(expected), { timeout: 180_000 })
 
 describe('roomful admin', () => {
   it('prints the notify key of a project, one for each value of NOTIFY_SECRET', async () => {

@@ -14,7 +14,7 @@ const FAULTS = ['kill', 'drain', 'kill', 'drain'] as const
 /** Messages that the room counts between a fault and the next. */
 const BETWEEN = 600
 const KEY = 'clients'
-const PATIENT = { timeout: 60_000, interval: 100 }
+const PATIENT = { timeout: 180_000, interval: 100 }
 const HOST = '127.0.0.1'
 /** Starts one player of a language. */
 type Start = (env: Record<string, string>) => Program

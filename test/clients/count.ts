@@ -10,7 +10,7 @@ import { Checksum } from '../../shared/sync/checksum.ts'
  */
 
 const PAUSE_MS = 20
-const PATIENCE_MS = 60_000
+const PATIENCE_MS = 180_000
 
 const read = (name: string): string => {
   const value = process.env[`ROOMFUL_${name}`]

@@ -20,7 +20,7 @@ export const SUBPROTOCOL: Readonly<Record<Codec, string>> = {
 }
 
 /** Time limit of everything without a time limit in the page. */
-const PATIENCE_MS = 60_000
+const PATIENCE_MS = 180_000
 
 /** End of a connection. 1005: no code. 1006: no close frame. */
 export interface Ending {

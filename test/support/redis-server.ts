@@ -300,7 +300,7 @@ export async function asAdmin<T>(url: string, work: (redis: Redis) => Promise<T>
 }
 
 /** Calls `holds` every 20 ms until it resolves with true, also if it rejects. Rejects with `what` after `timeoutMs`. */
-export async function until(what: string, holds: () => Promise<boolean>, timeoutMs = 60_000): Promise<void> {
+export async function until(what: string, holds: () => Promise<boolean>, timeoutMs = 180_000): Promise<void> {
   const end = performance.now() + timeoutMs
   let reason = ''
   while (performance.now() < end) {

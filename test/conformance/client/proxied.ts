@@ -3,7 +3,7 @@ import { startService, type TestService } from '../../support/cluster.ts'
 import { type FrameFault, ONE_OF, TIMED, type TimedFault } from './faults.ts'
 import { FaultProxy, type ProxyOptions } from './proxy.ts'
 
-export const PATIENT = { timeout: 60_000 }
+export const PATIENT = { timeout: 180_000 }
 
 /** A service with a project, for tests with a proxy between it and a client. */
 export class ProxiedService {

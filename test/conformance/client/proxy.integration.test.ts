@@ -146,7 +146,7 @@ const MISTAKES: Record<
       await client.seated()
       proxy.strikeFrame('lose')
       client.act()
-      await vi.waitFor(() => expect(proxy.struck.get('lose')).toBe(1), 60_000)
+      await vi.waitFor(() => expect(proxy.struck.get('lose')).toBe(1), 180_000)
       client.act()
     },
   },
