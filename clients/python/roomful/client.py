@@ -24,11 +24,6 @@ FIND_SECONDS = 10
 ELSEWHERE = "room_full", "banned", "already_joined"  # R37
 
 
-def log_status(status: Status, error: RoomfulError | None) -> None:
-    if error and error.code != "client_closed":
-        log.warning("client %s: %s", status, error)
-
-
 def party_code(size: int) -> str:
     """Returns a code with which so many players queue together."""
     return f"{size}-{secrets.token_hex(16)}"
@@ -65,7 +60,8 @@ class Client:
             raise ValueError(f"url is {url!r}: use an address with ws:// or wss://")
         if (get_token is None) == (dev is None):
             raise ValueError("pass get_token, or dev with the name of a player")
-        self.on_status: Callable[[Status, RoomfulError | None], object] = log_status
+        self.on_status: Callable[[Status, RoomfulError | None], object] = self._log_status
+        self._logged = ""
         self.status: Status = "connecting"
         self.seats: list[Room[Any]] = []
         self.frames = 0
@@ -276,6 +272,13 @@ class Client:
         self.status, self._failure = status, error
         call(self.on_status, status, error)
 
+    def _log_status(self, status: Status, error: RoomfulError | None) -> None:
+        """Logs an error, but not again for each attempt that fails as the one before."""
+        text = str(error) if error and error.code != "client_closed" else ""
+        if text and text != self._logged:
+            log.warning("client %s: %s", status, text)
+        self._logged = text
+
     def next_request_id(self) -> int:
         return next(self._request_ids)
 
@@ -312,7 +315,8 @@ class Client:
                     return self._end(error)
                 failure = error
             except LOST as error:
-                failure = RoomfulError("connection_lost", repr(error), True)
+                text = f"{type(error).__name__}: {error}"
+                failure = RoomfulError("connection_lost", text, True)
             self.connection = None
             if code // 100 == 40:
                 return self._end(RoomfulError(str(code), reason))

@@ -27,10 +27,12 @@ class GameClient(Client):
 
     def update(self) -> None:
         """Takes what has arrived and sends what waits, for at most 10 ms. Does not wait."""
-        self._loop.run_until_complete(self._turn())
+        self.wait(self._turn())
 
     def wait(self, work: Awaitable[T]) -> T:
         """Waits for something: `room = client.wait(client.join("arena"))`."""
+        if not hasattr(self, "_loop"):
+            raise RuntimeError("connect first, with `with GameClient(…) as client`")
         return self._loop.run_until_complete(work)
 
     def start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:

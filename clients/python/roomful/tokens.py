@@ -30,7 +30,7 @@ def dev_token(url: str, player: str | dict[str, Any]) -> str:
     except OSError as error:
         status = getattr(error, "code", 500)
         text = f"`dev` needs `roomful dev`, and {token_url} does not answer with a token: {error}"
-        raise RoomfulError("token_unavailable", text, status >= 500) from error
+        raise RoomfulError("token_unavailable", text, status >= 500) from None
 
 
 def project_of(token: str) -> str:
@@ -40,7 +40,8 @@ def project_of(token: str) -> str:
         claims = base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4))
         claims = claims[:-SIGNATURE_BYTES] if token.startswith(PASETO) else claims
         return str(json.loads(claims)["project_id"])
-    raise RoomfulError("token_unavailable", "the token names no project: pass project_id")
+    text = "the token names no project: pass project_id, or return a token of roomful"
+    raise RoomfulError("token_unavailable", text)
 
 
 async def fetch(get_token: GetToken, seconds: float) -> str:

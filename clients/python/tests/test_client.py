@@ -197,6 +197,20 @@ class ClientTest(unittest.TestCase):
 
         with self.assertRaisesRegex(RuntimeError, "connect first"):
             run(join())
+        with self.assertRaisesRegex(RuntimeError, "connect first"):
+            GameClient(URL, dev="ada").wait(None)
+
+    def test_an_attempt_that_fails_as_the_one_before_is_not_logged_again(self):
+        server = Server(accepts=False)
+        with self.assertLogs("roomful", "WARNING") as logged, self.assertRaises(RoomfulError):
+            run(self.connect(server.client(get_token=token)))
+        text = "client connecting: connection_lost: ConnectionRefusedError: nobody listens"
+        self.assertEqual([record.getMessage() for record in logged.records], [text])
+
+    async def connect(self, client):
+        connecting = asyncio.create_task(client.connect())
+        await pass_time(11)
+        await connecting
 
     def test_status_tells_why_the_client_reconnects(self):
         async def story(server, client):
