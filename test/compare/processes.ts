@@ -23,9 +23,12 @@ export function pin(pid: number, core: number): void {
 export function spin(count: number): () => void {
   const all = Array.from({ length: count }, () => spawn(process.execPath, ['-e', 'for (;;);']))
   for (const { pid } of all) pin(pid!, 0)
-  return () => {
+  const end = () => {
     for (const child of all) child.kill('SIGKILL')
   }
+  // They would outlive an interrupted measurement.
+  process.once('exit', end)
+  return end
 }
 
 /** Installs the other servers, which only this command needs, unless they are installed. */
