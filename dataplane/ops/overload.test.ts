@@ -102,19 +102,28 @@ describe('the load', () => {
 })
 
 /**
- * A controller with a function that lets time pass in probes of 20 ms. The event loop is behind by the given time, and the process has `share`
- * of a core. Default: a whole core while it is behind.
+ * A controller with functions that let time pass. `pass`: in probes of 20 ms, with an event loop that is late by `lagMs` and idle for `idleShare` of
+ * the time. Default: never while it is late. `share`: CPU time of the process, as a part of its busy time.
  */
 function controller() {
   const overload = new OverloadController()
-  let [now, cpuMs] = [1000, 0]
+  let [now, idleMs, cpuMs] = [1000, 0, 0]
   return {
     overload,
-    pass(lagMs: number, forMs: number, share = lagMs > 0 ? 1 : 0.2): number {
-      for (const until = now + forMs; now < until; now += 20) {
-        overload.observe({ lagMs, now, cpuMs })
-        cpuMs += 20 * share
+    pass(lagMs: number, forMs: number, idleShare = lagMs > 0 ? 0 : 0.8, share = 1): number {
+      for (const until = now + forMs; now < until; ) {
+        now += 20
+        idleMs += 20 * idleShare
+        cpuMs += 20 * (1 - idleShare) * share
+        overload.observe({ lagMs, now, cpuMs, idleMs })
       }
+      return overload.relief.slowdown
+    },
+    /** The event loop does not turn for `forMs`. */
+    block(forMs: number): number {
+      now += forMs
+      cpuMs += forMs
+      overload.observe({ lagMs: forMs, now, cpuMs, idleMs })
       return overload.relief.slowdown
     },
   }
@@ -125,59 +134,80 @@ describe('a node whose event loop is behind', () => {
     const { overload, pass } = controller()
     pass(0, 10_000)
     for (let times = 0; times < 10; times++) expect([pass(500, 100), pass(0, 100)]).toEqual([1, 1])
-    const steps = Array.from({ length: 5 }, () => pass(100, 220))
-    expect(steps).toEqual([1.2, 1.43, 1.7, 2.03, 2.4])
+    const steps = new Set(Array.from({ length: 100 }, () => pass(100, 20).toFixed(2)))
+    expect([...steps]).toEqual(['1.00', '1.20', '1.44', '1.73', '2.07', '2.40'])
     expect(overload.overloaded).toBe(false)
+  })
+
+  it('changes nothing for a single long block, and takes a step with each of several in a row', () => {
+    const { pass, block } = controller()
+    pass(0, 1000)
+    expect([block(3000), pass(0, 200), block(3000), block(3000), block(3000)]).toEqual([1, 1, 1, 1.2, 1.44])
   })
 
   it('reads its sockets less often after slower rooms had time to help, and then slows them down further if needed', () => {
     const { overload, pass } = controller()
-    pass(500, 1900)
-    expect([overload.relief.slowdown, overload.overloaded]).toEqual([2.4, false])
-    pass(500, 300)
-    expect([overload.relief, overload.overloaded]).toEqual([{ slowdown: 2.4, inputIntervalMs: 100 }, true])
-    pass(500, 1800)
-    expect(overload.relief).toEqual({ slowdown: 2.4, inputIntervalMs: 1000 })
+    const until = (done: () => boolean): number => {
+      for (let ms = 0; ms < 60_000; ms += 20) {
+        if (done()) return ms
+        pass(500, 20)
+      }
+      return Number.POSITIVE_INFINITY
+    }
+    until(() => overload.relief.slowdown === 2.4)
+    expect(until(() => overload.overloaded)).toBeGreaterThanOrEqual(1000)
+    expect(overload.relief).toEqual({ slowdown: 2.4, inputIntervalMs: 120 })
+    until(() => overload.relief.inputIntervalMs === 1000)
+    expect(overload.relief.slowdown).toBeCloseTo(2.4, 0)
     pass(500, 5000)
     expect(overload.relief).toEqual({ slowdown: 10, inputIntervalMs: 1000 })
   })
 
-  it('returns to normal some seconds after the load has gone, even if the loop is late now and then', () => {
+  it('returns to normal within 2 s after the load has gone, even if the loop is late now and then', () => {
     const { overload, pass } = controller()
     pass(500, 10_000)
-    for (let times = 0; times < 60; times++) {
+    for (let times = 0; times < 10; times++) {
       pass(500, 20)
-      pass(0, 180)
+      pass(0, 180, 0.5)
     }
     expect(overload.relief).toEqual({ slowdown: 1, inputIntervalMs: 0 })
   })
 
-  it('keeps its measures as long as it has no unused CPU time', () => {
-    const { overload, pass } = controller()
-    pass(500, 3000)
-    const { relief } = overload
-    pass(10, 60_000, 0.97)
-    expect(overload.relief).toEqual(relief)
-    pass(10, 3000, 0.7)
-    expect(overload.relief).not.toEqual(relief)
+  it('takes its measures back only as far as the idle time allows, and keeps them if it is idle for at most 5% of the time', () => {
+    const backTo = (idleShare: number): number => {
+      const { overload, pass } = controller()
+      while (overload.relief.slowdown < 2.4) pass(500, 20)
+      return pass(10, 200, idleShare)
+    }
+    expect([0.05, 0.24, 0.43, 0.9].map((idle) => backTo(idle).toFixed(2))).toEqual([
+      '2.40',
+      '1.92',
+      '1.44',
+      '1.00',
+    ])
   })
 
-  it('takes no measure if other processes took its core', () => {
+  it('takes no measure while it is idle for more than 5% of the time, however late its timers are', () => {
     const { overload, pass } = controller()
-    expect([pass(500, 60_000, 0.2), overload.overloaded]).toEqual([1, false])
-    // An overloaded node keeps its measures if other processes take its core.
+    expect([pass(500, 60_000, 0.06), overload.overloaded]).toEqual([1, false])
+    expect(pass(500, 400, 0.04)).toBe(1.2)
+  })
+
+  it('takes no measure if other processes took its core, and keeps those that it has taken', () => {
+    const { overload, pass } = controller()
+    expect([pass(500, 60_000, 0, 0.2), overload.overloaded]).toEqual([1, false])
     pass(500, 3000)
-    pass(500, 20, 0.2)
     const { relief } = overload
-    pass(500, 60_000, 0.2)
+    pass(500, 60_000, 0, 0.2)
     expect(overload.relief).toEqual(relief)
   })
 
-  it('is detected by late timers, by the time that inputs have waited, and by the CPU share of the process', () => {
-    for (const [lateMs, share] of [
-      [0, 1],
-      [250, 1],
-      [250, 0.2],
+  it('is detected by late timers, by the time that inputs have waited, by idle time, and by the CPU share of the process', () => {
+    for (const [lateMs, share, idleShare] of [
+      [0, 1, 0],
+      [250, 1, 0],
+      [250, 0.2, 0],
+      [250, 0.8, 0.2],
     ] as const) {
       const clock = new LateClock()
       clock.lateMs = lateMs
@@ -187,6 +217,7 @@ describe('a node whose event loop is behind', () => {
         log,
         waitedMs: () => 250 - lateMs,
         cpuMs: () => clock.monotonic() * share,
+        idleMs: () => clock.monotonic() * idleShare,
       })
       meter.start()
       clock.advance(10_000)

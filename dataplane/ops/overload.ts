@@ -33,17 +33,22 @@ const STOOD_STILL_MS = 1000
 
 /** The event loop counts as behind if timers are this late, or inputs have waited this long. Multiplied by the slowdown. */
 const BEHIND_MS = 40
-/** Time behind, less the time not behind, after which the next step is taken. */
+/** Time behind, less the time not behind, after which the pressure grows, and the factor of that. */
 const MORE_AFTER_MS = 200
-/** The same for the first step that drops inputs: the slower rooms get time to take effect. */
+const MORE = 1.2
+/** The same time before inputs are dropped for the first time: the slower rooms get time to take effect. */
 const OVERLOADED_AFTER_MS = 1000
-/** Maximum time that one probe counts. A single block of the event loop, however long, thus changes nothing. */
-const LOOK_MS = 100
-/** If the process got less of a core than this while it was late, other processes delayed it. This says nothing about its own load. */
+/** If the process got less of a core than this while it was late, other processes delayed it. Slower rooms would then deliver less. */
 const OWN_SHARE = 0.4
-/** Share of a core up to which a node could do more, and the unused part of that time after which one step is taken back. */
-const FULL_SHARE = 0.93
-const LESS_AFTER_MS = 300
+/** Intervals in which the idle time of the event loop is measured. */
+const WINDOW_MS = 200
+/** A node could do more if its event loop is busy for less than this share of a window. */
+const FULL_SHARE = 0.95
+
+/** Pressures from which sockets are read less often, from which rooms slow down again, and at which both are at their limits. */
+const SLOW_ROOMS = 2.4
+const SLOW_READS = 24
+const MOST = 100
 
 /** Measures of a node against overload. */
 interface Relief {
@@ -54,14 +59,10 @@ interface Relief {
 }
 
 /** Slower rooms first: of 20 updates a second 8 remain. Then fewer inputs of each session, and finally still slower rooms. */
-const STEPS: readonly Relief[] = [
-  ...[1, 1.2, 1.43, 1.7, 2.03, 2.4].map((slowdown) => ({ slowdown, inputIntervalMs: 0 })),
-  ...[100, 125, 160, 200, 250, 320, 400, 500, 700, 1000].map((inputIntervalMs) => ({
-    slowdown: 2.4,
-    inputIntervalMs,
-  })),
-  ...[3.5, 5, 7, 10].map((slowdown) => ({ slowdown, inputIntervalMs: 1000 })),
-]
+const reliefAt = (pressure: number): Relief => ({
+  slowdown: Math.max(Math.min(pressure, SLOW_ROOMS), (pressure * SLOW_ROOMS) / SLOW_READS),
+  inputIntervalMs: pressure > SLOW_ROOMS ? 1000 * Math.min(1, pressure / SLOW_READS) : 0,
+})
 
 /** State of the event loop at one probe. */
 interface Look {
@@ -71,48 +72,62 @@ interface Look {
   readonly now: number
   /** CPU time that the process has used since its start, in milliseconds. */
   readonly cpuMs: number
+  /** Time for which the event loop has waited for events since its start, in milliseconds. Time in which it had work and no CPU is not part of it. */
+  readonly idleMs: number
 }
 
 /**
  * Chooses the measures of a node whose event loop is behind. It adds the time in which the loop is behind, and subtracts the time in which it
- * is not. A burst, a garbage collection or one slow turn thus changes nothing, but a lasting delay does.
+ * is not. A burst, a garbage collection or one slow turn thus changes nothing, but a lasting delay does. Measures are taken back as far as the
+ * idle time allows: the busy time may grow as much as the pressure falls.
  */
 export class OverloadController {
-  #step = 0
-  /** Time behind, less the time not behind, since the last step. */
+  #pressure = 1
+  #relief = reliefAt(1)
+  /** Time behind, less the time not behind, since the pressure changed. */
   #behindMs = 0
-  /** Unused CPU time, less the time behind, since the last step. */
-  #spareMs = 0
+  #wasBehind = false
   #last: Look | undefined
+  /** Start of the window. */
+  #since: Look | undefined
 
   get relief(): Relief {
-    return STEPS[this.#step]!
+    return this.#relief
   }
 
   /** True if slower rooms are not enough to relieve the node. */
   get overloaded(): boolean {
-    return this.relief.inputIntervalMs > 0
+    return this.#relief.inputIntervalMs > 0
   }
 
   observe(look: Look): void {
-    const last = this.#last ?? look
-    this.#last = look
-    const passedMs = look.now - last.now
-    const usedMs = look.cpuMs - last.cpuMs
-    const behind = look.lagMs > BEHIND_MS * this.relief.slowdown
-    if (behind && usedMs < OWN_SHARE * passedMs) return
-    const behindMs = Math.min(LOOK_MS, passedMs) * (behind ? 1 : -1)
-    this.#behindMs = Math.max(0, this.#behindMs + behindMs)
-    this.#spareMs = Math.max(0, this.#spareMs + (behind ? -behindMs : passedMs - usedMs / FULL_SHARE))
-    const next = STEPS[this.#step + 1]
-    const isFirst = !this.overloaded && next && next.inputIntervalMs > 0
-    if (next && this.#behindMs >= (isFirst ? OVERLOADED_AFTER_MS : MORE_AFTER_MS)) this.#go(1)
-    else if (this.#step > 0 && this.#spareMs >= LESS_AFTER_MS) this.#go(-1)
+    this.#countBehind(look)
+    this.#since ??= look
+    const passedMs = look.now - this.#since.now
+    if (passedMs < WINDOW_MS) return
+    const busy = 1 - (look.idleMs - this.#since.idleMs) / passedMs
+    this.#since = look
+    const slowRooms = this.#pressure === SLOW_ROOMS
+    if (busy < FULL_SHARE) this.#set(Math.max(1, (this.#pressure * busy) / FULL_SHARE))
+    else if (this.#behindMs >= (slowRooms ? OVERLOADED_AFTER_MS : MORE_AFTER_MS))
+      this.#set(Math.min(this.#pressure * MORE, this.#pressure < SLOW_ROOMS ? SLOW_ROOMS : MOST))
   }
 
-  #go(by: 1 | -1): void {
-    this.#step += by
-    this.#behindMs = this.#spareMs = 0
+  /** Counts the time since the last probe. The first probe that is late counts nothing: a single block, however long, changes nothing. */
+  #countBehind(look: Look): void {
+    const last = this.#last ?? look
+    const passedMs = look.now - last.now
+    const behind = look.lagMs > BEHIND_MS * this.#relief.slowdown
+    if (!behind) this.#behindMs = Math.max(0, this.#behindMs - passedMs)
+    else if (this.#wasBehind && look.cpuMs - last.cpuMs >= OWN_SHARE * passedMs) this.#behindMs += passedMs
+    this.#wasBehind = behind
+    this.#last = look
+  }
+
+  #set(pressure: number): void {
+    this.#pressure = pressure
+    this.#relief = reliefAt(pressure)
+    this.#behindMs = 0
   }
 }
 
@@ -123,6 +138,7 @@ export class LoadMeter {
   readonly #metrics: Metrics<typeof NODE_METRICS>
   readonly #waitedMs: () => number
   readonly #cpuMs: () => number
+  readonly #idleMs: () => number
   readonly #overload = new OverloadController()
   #intervalStart = 0
   #mark: EventLoopUtilization = performance.eventLoopUtilization()
@@ -139,12 +155,15 @@ export class LoadMeter {
     readonly waitedMs?: () => number
     /** Returns the CPU time that the process has used, in milliseconds. */
     readonly cpuMs?: () => number
+    /** Returns the time for which the event loop has waited for events, in milliseconds. */
+    readonly idleMs?: () => number
   }) {
     this.#clock = node.clock
     this.#log = node.log
     this.#metrics = node.metrics
     this.#waitedMs = node.waitedMs ?? (() => 0)
     this.#cpuMs = node.cpuMs ?? processCpuMs
+    this.#idleMs = node.idleMs ?? (() => performance.eventLoopUtilization().idle)
     node.metrics.eventLoopUtilisation.read(() => this.eventLoopUtilisation)
     node.metrics.slowdown.read(() => this.slowdown)
     node.metrics.overloaded.read(() => Number(this.overloaded))
@@ -207,7 +226,7 @@ export class LoadMeter {
           'the process stood still',
         )
       this.#longestMs = Math.max(this.#longestMs, lateMs)
-      this.#overload.observe({ lagMs, now, cpuMs })
+      this.#overload.observe({ lagMs, now, cpuMs, idleMs: this.#idleMs() })
       if (now - this.#intervalStart >= INTERVAL_MS) this.#endInterval(now)
       const idle = lagMs <= IDLE_LATE_MS && cpuMs - before.cpuMs <= IDLE_SHARE * (now - before.now)
       this.#probe(idle && this.slowdown === 1 ? untilNext(this.#clock, IDLE_PROBE_MS) : PROBE_MS, {
