@@ -150,7 +150,7 @@ it('passes to the command that runs next to it the addresses that its backend ne
     const { status } = await fetch(\`\${CONTROL_URL}/projects/\${PROJECT_ID}\`, { headers })
     process.exit(status === 200 ? 0 : 1)`
   const words = [process.execPath, '--input-type=module', '--eval', backend]
-  const own = await start({ ROOMS_DIR: EXAMPLES }, words)
+  const own = await start({ ROOMS_DIR: CLUSTER_ROOMS }, words)
   onTestFinished(() => own.close())
   await own.ended
 })
@@ -193,7 +193,7 @@ it('exists only in development', async () => {
     WS_PORT: '0',
     ADMIN_PORT: '0',
     REDIS_URL: 'redis://127.0.0.1:1',
-    ROOMS_DIR: EXAMPLES,
+    ROOMS_DIR: CLUSTER_ROOMS,
   })
   if (!parsed.ok) throw new Error('this configuration should be valid')
   const store = memoryStore({ clock: systemClock })
