@@ -174,7 +174,7 @@ class Room(Generic[State]):
         elif t == "error" and "request_id" in frame:
             settle(self.answer, error=RoomfulError(**frame))
         elif t == "error":
-            log.warning("refused: %s", frame)
+            log.warning("refused in %s: %s", self.room_id, RoomfulError(**frame))
         elif t == "left":
             if self.has_snapshot and frame["member_id"] == self.member_id:  # R9
                 self.lose(RoomfulError(**{"code": frame["reason"]} | frame))
