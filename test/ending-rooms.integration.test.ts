@@ -9,7 +9,7 @@ const SOON = { timeout: 180_000, interval: 100 }
 const ask = (line: string, request: Request = {}) => call(cluster.control.url, line, { as: null, ...request })
 
 it('an operator ends a room on any node, and its members leave with reason closed', async () => {
-  const nodes = await cluster.processes(3)
+  const nodes = await cluster.local(3)
   const login = await cluster.login()
   const rooms = ['a', 'b', 'c']
   const players = await Promise.all(
@@ -49,7 +49,7 @@ it('an operator lists rooms that no node runs, page by page, and ends them', asy
   first!.kill()
   await first!.ended
   // Control must stop asking the dead node.
-  await cluster.processes(2)
+  await cluster.local(2)
   await vi.waitFor(async () => expect((await list()).rooms).toHaveLength(3), SOON)
   const page = await list('&limit=2')
   const rest = await list(`&limit=2&cursor=${page.next_cursor}`)
