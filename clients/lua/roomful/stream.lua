@@ -126,7 +126,7 @@ end
 function Stream:_handshaking()
   local done, problem = self._socket:dohandshake()
   if not done then
-    if not WAITS[problem] then self:close("TLS: " .. tostring(problem)) end
+    if not WAITS[problem] then self:close("TLS: " .. problem .. " (check port and ca_file)") end
   elseif is_for(self._socket:getpeercertificate(), self.address.host) then
     self.stage = "open"
   else
