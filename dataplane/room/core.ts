@@ -13,7 +13,7 @@ import type { RestoredRoom } from './restore.ts'
 import { turnOf } from './room-code.ts'
 import type { RoomFrames } from './room-frames.ts'
 import type { Scheduler } from './scheduler.ts'
-import { CannotMigrate, LiveState, type MigrationNeeds, migrate, NewerState } from './state.ts'
+import { CannotMigrate, type LiveState, type MigrationNeeds, migrate, NewerState } from './state.ts'
 import type { Tables } from './table.ts'
 
 /**
@@ -104,7 +104,7 @@ export function coreOf(
   const { epoch } = fence
   const { name } = address
   const { layers } = definition
-  const restored = () => new LiveState(begin.tree(layers), limits.stateBytes, layers)
+  const restored = () => begin.state(limits.stateBytes, layers)
   // The functions of the layers run here.
   const state = layers ? code.run(turnOf({ name, epoch }, 'migrate'), restored) : restored()
   // The room does not run yet, so a migration that is cut off counts as failed.

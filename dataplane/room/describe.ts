@@ -21,7 +21,7 @@ import type { JournalFormat, RoomEvent } from './journal.ts'
 import type { Grants } from './layer-rules.ts'
 import type { Membership, Memberships } from './memberships.ts'
 import type { RestoredRoom } from './restore.ts'
-import { LiveState } from './state.ts'
+import type { LiveState } from './state.ts'
 import type { Reservation, Tables } from './table.ts'
 
 /** Shortest time between two samples. Rates over less time are inaccurate. */
@@ -249,13 +249,13 @@ export function viewOf({ members, reservations, state }: ViewedRoom, shown: Show
  * As `viewOf`, for a room that no node runs. `definition` undefined: its hidden parts are not known, so only the whole state can be shown.
  */
 export function recordedView(
-  { memberships, tables, tree }: RestoredRoom,
+  { memberships, tables, state: stateOf }: RestoredRoom,
   definition: RoomDefinition | undefined,
   shown: Shown,
 ): JsonObject {
   const known = definition !== undefined || shown.layers
   const rules = definition?.layers
-  const state = known ? new LiveState(tree(rules), Number.POSITIVE_INFINITY, rules) : undefined
+  const state = known ? stateOf(Number.POSITIVE_INFINITY, rules) : undefined
   const members = memberships.map(({ member }) => member)
   return viewOf({ members, reservations: tables.reservations.rows, state }, shown)
 }

@@ -59,8 +59,8 @@ export interface Tree {
   mayLeave(holes: number): boolean
   /** An array will have a hole. `error`: for the end of the turn, if the array still has one then. */
   holed(array: Live, error: NotJson): void
-  /** An entry of an object in the flushed tree may change. */
-  mark(container: LiveObject, key: string, before: Live | undefined): void
+  /** The entries in the flushed tree that may change. */
+  readonly marks: Marks
   /**
    * Returns `value` as an entry of `parent`: a scalar, or a copy. The copy takes over parts of `place`, the entry that it replaces. Throws
    * NotJson.
@@ -411,11 +411,11 @@ export class LiveObject extends Live {
     // An entry that has changed since the last flush is marked already.
     if (!isContainer(before)) {
       if (before !== this.lastOf(key)) return
-      this.tree.mark(this, key, undefined)
+      this.tree.marks.add(this, key, undefined)
     } else {
       if (before.placeMarked || before.flushed === undefined) return
       before.placeMarked = true
-      this.tree.mark(this, key, before)
+      this.tree.marks.add(this, key, before)
     }
     if (first === undefined) this.parent?.touch(this)
   }

@@ -8,7 +8,9 @@ import { type HiddenPattern, layersOf, visible } from '../../test/support/hidden
 import { runLength } from '../../test/support/run-length.ts'
 import { type LayerRules, NOBODY } from './layer-rules.ts'
 import { merged } from './layers.ts'
-import { LiveTree } from './live-tree.ts'
+import { LiveState } from './state.ts'
+
+const UNLIMITED = Number.POSITIVE_INFINITY
 
 type Obj = { [key: string]: unknown }
 type Container = Obj | unknown[]
@@ -29,7 +31,7 @@ function putIn(value: unknown, old?: unknown): unknown {
     }),
   )
 }
-/** The live tree copies values itself. */
+/** The live live copies values itself. */
 const asIs = (value: unknown): unknown => value
 
 /** A turn of random steps on a live or plain state. The steps depend only on `random` and on the state. */
@@ -223,7 +225,7 @@ class Turn {
     }
   }
 
-  /** A method of `Array.prototype`, as libraries call it. In the live tree, elements that it moves are copied. */
+  /** A method of `Array.prototype`, as libraries call it. In the live live, elements that it moves are copied. */
   #generic(at: unknown[], index: number): unknown {
     const before = [...at]
     const values = (most: number): unknown[] => Array.from({ length: this.#below(most) }, () => this.#value())
@@ -335,26 +337,26 @@ function thrownBy(run: () => void): string | undefined {
 
 /** What the members of a room have: the base, and each layer. */
 class Copies {
-  readonly #tree: LiveTree
+  readonly #live: LiveState
   readonly #checksum = new Checksum()
   base: Json
   readonly layers = new Map<string, Json>()
   readonly deltas: { readonly delta: Delta; readonly text: string }[] = []
 
-  constructor(tree: LiveTree) {
-    this.#tree = tree
-    this.base = structuredClone(tree.flushed)
-    for (const [layer, state] of Object.entries(tree.layers?.states ?? {}))
+  constructor(live: LiveState) {
+    this.#live = live
+    this.base = structuredClone(live.base)
+    for (const [layer, state] of Object.entries(live.hidden?.states ?? {}))
       this.layers.set(layer, structuredClone(state))
   }
 
   /** Applies a flush. Returns false if it has no changes. */
   flush(): boolean {
-    const { checksum, layers } = this.#tree
-    const delta = this.#tree.flush()
+    const { checksum, hidden: layers } = this.#live
+    const delta = this.#live.flush()
     const { changed, unseen } = layers?.flush() ?? { changed: [], unseen: undefined }
     if (delta) this.base = this.#applied(this.base, delta)
-    else expect(this.#tree.checksum).toBe(checksum)
+    else expect(this.#live.checksum).toBe(checksum)
     for (const { layer, change, checksum: sum } of changed) {
       expect(change instanceof Replace).toBe(!this.layers.has(layer))
       this.#put(layer, change)
@@ -392,9 +394,9 @@ function history(seed: number): void {
   }
   if (below(6) === 0) model = [{ a: 1 }, { b: [] }, 'c']
   const rules = Array.isArray(model) ? undefined : RULES[seed % RULES.length]
-  const tree = new LiveTree(model as Json, rules)
+  const live = new LiveState(model as Json, UNLIMITED, rules)
   const patterns = patternsOf(rules ?? {})
-  const copies = new Copies(tree)
+  const copies = new Copies(live)
   const expectFlushed = () => {
     const unseen = copies.layers.get(NOBODY)
     const named = new Map([...copies.layers].filter(([layer]) => layer !== NOBODY))
@@ -403,53 +405,53 @@ function history(seed: number): void {
     expect(copies.base).toEqual(visible(model as Json, patterns, () => false))
     expect(named).toEqual(expected)
     expect(merged(copies.base, copies.layers.values())).toEqual(model)
-    expect(tree.flushed).toEqual(copies.base)
-    expect(tree.layers?.states ?? {}).toEqual(Object.fromEntries(copies.layers))
-    expect(tree.checksum).toBe(new Checksum().of(copies.base))
-    if (tree.layers)
-      expect(tree.layers.checksum).toBe(new Checksum().of(Object.fromEntries(copies.layers) as Json))
+    expect(live.base).toEqual(copies.base)
+    expect(live.hidden?.states ?? {}).toEqual(Object.fromEntries(copies.layers))
+    expect(live.checksum).toBe(new Checksum().of(copies.base))
+    if (live.hidden)
+      expect(live.hidden.checksum).toBe(new Checksum().of(Object.fromEntries(copies.layers) as Json))
     expect(unseen === undefined || Object.keys(unseen as Obj).length > 0).toBe(true)
   }
   expectFlushed()
   for (let turn = 0; turn < 12; turn++) {
     const before = JSON.stringify(model)
-    const [bytes, dirty] = [tree.bytes, tree.dirty]
+    const [bytes, dirty] = [live.bytes, live.dirty]
     const turnSeed = below(2 ** 31)
     const plain = new Turn(model, turnSeed, putIn)
-    const live = new Turn(tree.begin(), turnSeed, asIs as typeof putIn)
-    const thrown = [plain, live].map((one) => thrownBy(() => one.play()))
+    const viewed = new Turn(live.begin(), turnSeed, asIs as typeof putIn)
+    const thrown = [plain, viewed].map((one) => thrownBy(() => one.play()))
     expect(thrown[1]).toBe(thrown[0])
     if (thrown[0] === undefined && plain.holed && contains(model, plain.holed)) {
-      expect(() => tree.requireDense()).toThrow(/ hole /)
+      expect(() => live.commit()).toThrow(/ hole /)
       thrown[0] = 'hole'
-    } else if (thrown[0] === undefined) tree.requireDense()
-    expect(live.seen).toEqual(plain.seen)
+    }
+    expect(viewed.seen).toEqual(plain.seen)
     if (thrown[0] === undefined && below(6) === 0) {
       const instead = { a: 1, items: [], ...(model as object) }
-      const { root } = live
-      tree.replace({ a: 1, items: [], ...(root as object) })
+      const { root } = viewed
+      live.replace({ a: 1, items: [], ...(root as object) })
       model = putIn(instead, model)
     }
     if (thrown[0] === undefined) {
       const misfits = misfitsIn(model, patterns)
-      thrown[0] = thrownBy(() => tree.requireFitting())
+      thrown[0] = thrownBy(() => live.commit())
       // Values that did not fit at the beginning may stay.
       if (thrown[0] === undefined)
         expect(misfitsIn(JSON.parse(before), patterns)).toEqual(expect.arrayContaining(misfits))
       else expect(misfits).not.toEqual([])
     }
     if (thrown[0] !== undefined) {
-      tree.undo()
+      live.undo()
       model = JSON.parse(before)
-      expect([tree.bytes, tree.dirty]).toEqual([bytes, dirty])
+      expect([live.bytes, live.dirty]).toEqual([bytes, dirty])
       if (!dirty) expect(copies.flush()).toBe(false)
-    } else tree.commit()
-    expect(JSON.stringify(tree.plain())).toBe(JSON.stringify(model))
+    }
+    expect(JSON.stringify(live.plain())).toBe(JSON.stringify(model))
     if (below(3) === 0) {
       copies.flush()
       expectFlushed()
-      expect(tree.bytes).toBe(new LiveTree(model).bytes)
-      expect(tree.dirty).toBe(false)
+      expect(live.bytes).toBe(new LiveState(model, UNLIMITED).bytes)
+      expect(live.dirty).toBe(false)
       expect(copies.flush()).toBe(false)
     }
   }
@@ -458,15 +460,16 @@ function history(seed: number): void {
 
 describe('the live state', () => {
   it('compares with the patterns of layers only what is in the state when the turn ends', () => {
-    const tree = new LiveTree({ hands: { ann: [1] } }, { 'hands.*.*': null })
-    const state = tree.begin() as { hands: Obj }
-    expect(() => tree.requireFitting()).not.toThrow()
+    const live = new LiveState({ hands: { ann: [1] } }, UNLIMITED, { 'hands.*.*': null })
+    const state = live.begin() as { hands: Obj }
+    expect(() => live.commit()).not.toThrow()
+    live.begin()
     const { hands } = state
     hands.ann = 'no object'
-    expect(() => tree.requireFitting()).toThrow('hands.ann is a string')
+    expect(() => live.commit()).toThrow('hands.ann is a string')
     state.hands = { ann: {} }
     hands.ann = 'no object'
-    expect(() => tree.requireFitting()).not.toThrow()
+    expect(() => live.commit()).not.toThrow()
   })
 
   it('equals a state of plain objects, split into base and layers, with deltas, checksums and size, after random histories', () => {
@@ -488,15 +491,14 @@ const game = () => ({
 })
 type Game = ReturnType<typeof game>
 
-/** A tree of that game after these turns. */
-function played(...turns: ((state: Game) => unknown)[]): { tree: LiveTree; state: Game } {
-  const tree = new LiveTree(game())
+/** A state of that game after these turns. */
+function played(...turns: ((state: Game) => unknown)[]): { live: LiveState; state: Game } {
+  const live = new LiveState(game(), UNLIMITED)
   for (const turn of turns) {
-    turn(tree.begin() as Game)
-    tree.requireDense()
-    tree.commit()
+    turn(live.begin() as Game)
+    live.commit()
   }
-  return { tree, state: tree.plain() as Game }
+  return { live, state: live.plain() as Game }
 }
 
 describe('a view', () => {
@@ -564,18 +566,18 @@ describe('a hole in an array', () => {
       /\/players\/ann\/bag would have a hole at 0/,
     ],
   ])('%s fails the turn at its end, with the place of the write', (_what, write, message) => {
-    const tree = new LiveTree(game())
-    write(tree.begin() as Game)
+    const live = new LiveState(game(), UNLIMITED)
+    write(live.begin() as Game)
     let thrown: unknown
     try {
-      tree.requireDense()
+      live.commit()
     } catch (error) {
       thrown = error
     }
     expect(String(thrown)).toMatch(message)
     expect((thrown as Error).stack).toMatch(/live-tree\.test\.ts/)
-    tree.undo()
-    expect(tree.plain()).toEqual(game())
+    live.undo()
+    expect(live.plain()).toEqual(game())
   })
 
   it('is allowed until the end of the turn, and in an array that has left the state', () => {
@@ -594,25 +596,25 @@ describe('a hole in an array', () => {
   })
 
   it('is rejected immediately if it is the 10,001st of a turn behind the ends of arrays', () => {
-    const tree = new LiveTree({ rows: [[], []] })
+    const live = new LiveState({ rows: [[], []] }, UNLIMITED)
     const write = (row: number, index: number) => () =>
-      Object.assign((tree.begin() as { rows: object[] }).rows[row]!, { [index]: 1 })
+      Object.assign((live.begin() as { rows: object[] }).rows[row]!, { [index]: 1 })
     write(0, 6000)()
     expect(write(1, 6000)).toThrow('/rows/1/6000 would leave a hole')
     expect(write(1, 4000)).not.toThrow()
     expect(write(0, 6002)).toThrow('/rows/0/6002 would leave a hole')
-    tree.undo()
+    live.undo()
     expect(write(1, 6000)).not.toThrow()
   })
 
   it('that was filled does not hide a later one, whose place the error names', () => {
-    const tree = new LiveTree(game())
-    const { deck } = tree.begin() as Game
+    const live = new LiveState(game(), UNLIMITED)
+    const { deck } = live.begin() as Game
     delete deck[0]
     deck[0] = { x: 7 }
     delete deck[1]
-    expect(() => tree.requireDense()).toThrow(/hole at 1/)
-    tree.undo()
+    expect(() => live.commit()).toThrow(/hole at 1/)
+    live.undo()
   })
 })
 
@@ -630,22 +632,22 @@ describe('an array or object that was replaced', () => {
     state.players = { ...players }
     return { ...state, deck, players }
   }
-  const flushedAfter = ({ tree }: { tree: LiveTree }): Json => {
-    tree.flush()
-    change(tree.begin() as Game)
-    tree.commit()
-    tree.flush()
-    return tree.flushed
+  const flushedAfter = ({ live }: { live: LiveState }): Json => {
+    live.flush()
+    change(live.begin() as Game)
+    live.commit()
+    live.flush()
+    return live.base
   }
   /** A game whose parts were replaced, after another turn that has used the earlier parts and failed. */
   const undone = (turn: (old: Game, state: Game) => unknown) => {
     let old = {} as Game
-    const { tree } = played((state) => {
+    const { live } = played((state) => {
       old = replace(state)
     })
-    turn(old, tree.begin() as Game)
-    tree.undo()
-    return { tree }
+    turn(old, live.begin() as Game)
+    live.undo()
+    return { live }
   }
   const expected = (): Game => {
     const state = game()
@@ -673,12 +675,12 @@ describe('an array or object that was replaced', () => {
 
 describe('a flush', () => {
   it('omits writes to a view of a removed object, and contains all others', () => {
-    const tree = new LiveTree({ a: { x: 0, y: 0 }, b: { x: 0, y: 0 } })
+    const live = new LiveState({ a: { x: 0, y: 0 }, b: { x: 0, y: 0 } }, UNLIMITED)
     let out: Record<string, number> = {}
     const flushed = (turn: (state: Record<string, Record<string, number>>) => void) => {
-      turn(tree.begin() as Record<string, Record<string, number>>)
-      tree.commit()
-      const delta = tree.flush()
+      turn(live.begin() as Record<string, Record<string, number>>)
+      live.commit()
+      const delta = live.flush()
       return delta && toOperations(delta).map(({ op, path }) => `${op} ${path}`)
     }
     const first = flushed((state) => {
@@ -728,20 +730,20 @@ describe('a flush', () => {
   })
 
   it('contains the removal of filtered elements, and the changes of the others', () => {
-    const { tree } = played((state) => {
+    const { live } = played((state) => {
       state.deck = state.deck.filter(({ x }) => x !== 2)
       state.deck[1]!.x = 9
     })
-    expect(toOperations(tree.flush()!)).toEqual([
+    expect(toOperations(live.flush()!)).toEqual([
       { op: 'replace', path: '/deck/2/x', value: 9 },
       { op: 'remove', path: '/deck/1' },
     ])
   })
 
   it('contains the changes between an object and the one that replaces it', () => {
-    const { tree } = played((state) => {
+    const { live } = played((state) => {
       state.players.ann = { x: 1, y: 5, bag: ['rope'] }
     })
-    expect(toOperations(tree.flush()!)).toEqual([{ op: 'replace', path: '/players/ann/y', value: 5 }])
+    expect(toOperations(live.flush()!)).toEqual([{ op: 'replace', path: '/players/ann/y', value: 5 }])
   })
 })

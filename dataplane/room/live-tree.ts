@@ -1,27 +1,21 @@
-import type { Json } from '../../shared/json.ts'
 import { checkContainer, checkKey, checkScalar, NotJson } from '../../shared/sync/check.ts'
-import type { Delta, ObjectDelta } from '../../shared/sync/delta.ts'
 import { RoomLogicError } from './failures.ts'
 import { type LayerRules, type Pattern, patternsOf } from './layer-rules.ts'
 import { Layers } from './layers.ts'
 import { LiveArray } from './live-array.ts'
 import {
   type Before,
-  bytesOf,
   containerOf,
   DELETED,
-  hashOf,
   Live,
   LiveObject,
   Marks,
   notJson,
-  plainOf,
   ROOT,
   type Scalar,
   type Slot,
   type Step,
   type Tree,
-  viewOf,
 } from './live-object.ts'
 import { PatternObject, requirePatternObject } from './pattern-object.ts'
 
@@ -41,9 +35,9 @@ interface Hidden {
 }
 
 /**
- * The state of a room as two trees. Turns read and write the *live* tree through views: one Proxy for each container, created at its first
- * use. The *flushed* tree is plain JSON as of the last flush, and does not change between flushes. With layers, it is that of the base, and
- * each layer has another one.
+ * The two trees of a state. Turns read and write the *live* tree through views: one Proxy for each container, created at its first use. The
+ * *flushed* tree is plain JSON as of the last flush, and does not change between flushes. With layers, it is that of the base, and each layer
+ * has another one.
  *
  * A write is logged for its undo. It also marks its entry, and the containers around it, as changed. A flush visits only marked entries: it
  * builds the delta, updates the flushed tree, and keeps the sum of each container's entry hashes (docs/protocol.md) by subtracting the old
@@ -53,14 +47,14 @@ interface Hidden {
  * it has in common with the other: elements that a `filter` kept stay the same objects.
  */
 export class LiveTree implements Tree {
+  /** Its entry `ROOT` is the state. */
+  readonly holder: LiveObject
   /** Undefined: nothing is hidden. */
-  readonly #hidden: Hidden | undefined
-  /** A turn may have replaced the flushed root, so its checksum is kept here. */
-  #checksum = 0
-  readonly #holder: LiveObject
+  readonly hidden: Hidden | undefined
+  readonly marks = new Marks()
+  lastKeys: readonly string[] = []
   #log: Step[] = []
   #steps = 0
-  readonly #marks = new Marks()
   /** Number of marks before the turn. */
   #marked = 0
   /** Entries that this turn has deleted: container and key. */
@@ -70,8 +64,6 @@ export class LiveTree implements Tree {
   /** Number of holes that this turn has left behind the ends of arrays. */
   #leftHoles = 0
   #open = false
-  /** For `LiveObject` only. */
-  lastKeys: readonly string[] = []
 
   /**
    * Copies, checks, measures and hashes the first state, from `create` or a record, each once. `rules`: hides parts of it in layers, and
@@ -79,52 +71,30 @@ export class LiveTree implements Tree {
    * not an object.
    */
   constructor(state: unknown, rules?: LayerRules) {
-    this.#hidden = rules && { patterns: patternsOf(rules), layers: new Layers() }
-    this.#holder = new LiveObject(this)
-    this.#holder.target[ROOT] = this.copied(state, this.#holder, ROOT)
-    if (this.#hidden) requirePatternObject(this.#root, this.#hidden.patterns)
-    this.#holder.firstFlush()
-    this.layers?.flush()
-    this.#checksum = hashOf(this.#root) >>> 0
+    this.hidden = rules && { patterns: patternsOf(rules), layers: new Layers() }
+    this.holder = new LiveObject(this)
+    const root = this.copied(state, this.holder, ROOT)
+    this.holder.target[ROOT] = root
+    if (this.hidden) requirePatternObject(root, this.hidden.patterns)
+    this.holder.firstFlush()
+    this.hidden?.layers.flush()
   }
 
-  /** The hidden parts. Undefined: there are none. */
-  get layers(): Layers | undefined {
-    return this.#hidden?.layers
-  }
-
-  /** Begins a turn, in which views can be used. Returns the state for handlers: a view, or a scalar. */
-  begin(): unknown {
+  /** Begins a turn, in which views can be used. */
+  begin(): void {
     this.#open = true
-    this.#marked = this.#marks.count
-    return this.view
+    this.#marked = this.marks.count
   }
 
-  /** The state for handlers: a view, or a scalar. */
-  get view(): unknown {
-    return viewOf(this.#root)
-  }
-
-  /** Replaces the whole state. Throws NotJson. */
-  replace(state: unknown): void {
-    this.#holder.write(ROOT, state)
-  }
-
-  /** Throws NotJson if an array of the tree has a hole. */
-  requireDense(): void {
+  /**
+   * Ends the turn, and keeps its changes. Returns true if it wrote anything. Throws NotJson if an array has a hole, or a RoomLogicError if a
+   * pattern runs through a value that is not an object, or if a function returns an invalid name. Only what the turn has written is checked.
+   */
+  commit(): boolean {
     for (const [array, error] of this.#holes)
       if (array instanceof LiveArray && array.holes > 0 && this.#has(array)) throw error
-  }
-
-  #has(container: Live): boolean {
-    let top = container
-    while (top.parent) top = top.parent
-    return top === this.#holder
-  }
-
-  /** Ends the turn, and keeps its changes. Returns true if it wrote anything. */
-  commit(): boolean {
     const wrote = this.#steps > 0
+    if (this.hidden && wrote) this.#requireFitting()
     for (const [container, key] of this.#deleted)
       if ((container.target[key] as unknown) === DELETED) delete container.target[key]
     this.#end()
@@ -134,64 +104,28 @@ export class LiveTree implements Tree {
   /** Ends the turn, and undoes its changes. */
   undo(): void {
     this.#undoTo(0)
-    this.#marks.undoTo(this.#marked)
+    this.marks.undoTo(this.#marked)
     this.#end()
   }
 
-  /** True if anything was written since the last flush. */
-  get dirty(): boolean {
-    return this.#holder.first !== undefined
-  }
-
-  /** Estimated bytes of the live state as MessagePack, accurate to about a fifth if values are small. */
-  get bytes(): number {
-    return bytesOf(this.#root)
-  }
-
-  /** The base as of the last flush. Use it immediately: the next flush changes it. */
-  get flushed(): Json {
-    return this.#holder.flushed![ROOT]!
-  }
-
-  /** Checksum of the base as of the last flush, from 0 to 2^32 - 1. */
-  get checksum(): number {
-    return this.#checksum
-  }
-
-  /**
-   * Checks what the present turn has written. Throws a RoomLogicError if a pattern runs through a value that is not an object, or if a
-   * function returns an invalid name.
-   */
-  requireFitting(): void {
-    if (!this.#hidden) return
+  #requireFitting(): void {
     for (let i = 0; i < this.#steps; i++) {
       const { kind, container, key } = this.#log[i]!
       if (kind !== 'written') continue
-      if (container === this.#holder) this.requireAllFitting()
+      if (container === this.holder) this.requireAllFitting()
       else if (container instanceof PatternObject && this.#has(container)) container.check(key as string)
     }
   }
 
-  /** As `requireFitting`, for the whole state. */
+  /** Throws a RoomLogicError as `commit` does, for the whole state. */
   requireAllFitting(): void {
-    if (this.#hidden) requirePatternObject(this.#root, this.#hidden.patterns).checkAll()
+    if (this.hidden) requirePatternObject(this.holder.target[ROOT]!, this.hidden.patterns).checkAll()
   }
 
-  /** Returns a copy of the live state. */
-  plain(): Json {
-    return plainOf(this.#root)
-  }
-
-  /** Returns the change of the base since the last flush, and updates the flushed trees. `layers` has the other changes. */
-  flush(): Delta | undefined {
-    const change = this.#holder.flush()
-    this.#marks.clear()
-    this.#checksum = hashOf(this.#root) >>> 0
-    return change && ((change as ObjectDelta).changes[0] as Delta)
-  }
-
-  get #root(): Slot {
-    return this.#holder.target[ROOT]!
+  #has(container: Live): boolean {
+    let top = container
+    while (top.parent) top = top.parent
+    return top === this.holder
   }
 
   #end(): void {
@@ -242,10 +176,6 @@ export class LiveTree implements Tree {
     this.#steps++
   }
 
-  mark(container: LiveObject, key: string, before: Live | undefined): void {
-    this.#marks.add(container, key, before)
-  }
-
   #undoTo(steps: number): void {
     while (this.#steps > steps) {
       const { kind, container, key, before } = this.#log[--this.#steps]!
@@ -256,9 +186,9 @@ export class LiveTree implements Tree {
 
   /** Returns a new object for an entry. */
   #objectAt(parent: Live, key: string | number): LiveObject {
-    if (!this.#hidden) return new LiveObject(this)
-    const { patterns, layers } = this.#hidden
-    if (parent === this.#holder) return new PatternObject(this, layers, patterns)
+    if (!this.hidden) return new LiveObject(this)
+    const { patterns, layers } = this.hidden
+    if (parent === this.holder) return new PatternObject(this, layers, patterns)
     return parent instanceof PatternObject ? parent.objectAt(key as string) : new LiveObject(this)
   }
 

@@ -66,7 +66,9 @@ describe('a restored room', () => {
     const players = { constructor: 1, toJSON: 1, length: 1 }
     await bench.say('teams', 'ann', 'add', players)
     expect(ann.state).toEqual({ teams: [players] })
-    expect(restore(await bench.claimed('teams'), format)?.tree(undefined).flushed).toEqual(ann.state)
+    expect(
+      restore(await bench.claimed('teams'), format)?.state(Number.POSITIVE_INFINITY, undefined).base,
+    ).toEqual(ann.state)
   })
 
   it('equals the committed room: state, checksum, seats, refs and replayed updates', async () => {
@@ -287,7 +289,7 @@ describe('damaged record', () => {
       const whole = format.readSnapshot(snapshot)
       const fence = { epoch: 9, version: 0 }
       const broken = (damaged: Partial<Record>) => () =>
-        restore({ fence, snapshot, journal, ...damaged }, format)!.tree(undefined)
+        restore({ fence, snapshot, journal, ...damaged }, format)!.state(Number.POSITIVE_INFINITY, undefined)
       expect(broken({ snapshot: format.snapshot({ ...whole, checksum: 1 }), journal: [] })).toThrow(
         /checksum .*, but 1 was committed/,
       )
@@ -723,8 +725,8 @@ describe('the record of a room', () => {
     const bytes = (text: string) => Buffer.from(text, 'base64')
     const { snapshot, journal } = WITH_LAYERS
     const record = { snapshot: bytes(snapshot), journal: journal.map(bytes), fence: { epoch: 9 } }
-    const { base, epoch, grants, seq, tree, updates } = restore(record, new JournalFormat())!
-    expect(tree(undefined).flushed).toEqual({
+    const { base, epoch, grants, seq, state, updates } = restore(record, new JournalFormat())!
+    expect(state(Number.POSITIVE_INFINITY, undefined).base).toEqual({
       turn: 5,
       deck: [],
       hands: { bob: [], cid: { ace: false } },

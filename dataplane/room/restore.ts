@@ -16,8 +16,8 @@ import {
 } from './journal.ts'
 import { Grants, type LayerRules, NOBODY } from './layer-rules.ts'
 import { merged } from './layers.ts'
-import { LiveTree } from './live-tree.ts'
 import { type MembershipRecord, memberFor } from './member.ts'
+import { LiveState } from './state.ts'
 import { type Outcome, Tables } from './table.ts'
 
 /** A room as it starts on a node: new, or from its record. The record is decoded completely, so that nothing fails later. */
@@ -32,10 +32,10 @@ export interface RestoredRoom extends Position, PastUpdates {
   /** True if the room was made for a match, and no player has joined it. */
   readonly awaited: boolean
   /**
-   * Returns the state with which the room continues, of which `rules` hides parts. Throws UnreadableRecord if the record does not match its
-   * checksum, or what `LiveTree` throws for the rules.
+   * Returns the state with which the room continues, of which `rules` hides parts. `limit`: bytes. Throws UnreadableRecord if the record does
+   * not match its checksum, or what `LiveState` throws for the rules.
    */
-  readonly tree: (rules: LayerRules | undefined) => LiveTree
+  readonly state: (limit: number, rules: LayerRules | undefined) => LiveState
   /** The decoded `updates`. */
   readonly history: readonly Update[]
   readonly grants: Grants
@@ -48,7 +48,7 @@ export interface RestoredRoom extends Position, PastUpdates {
 
 /** Returns a new room. `awaited`: it is made for a match. */
 export function newRoom(
-  tree: LiveTree,
+  state: LiveState,
   epoch: number,
   stateVersion: number,
   createdAt: number,
@@ -63,7 +63,7 @@ export function newRoom(
   return {
     epoch,
     seq: 0,
-    tree: () => tree,
+    state: () => state,
     memberships: [],
     base,
     updates: [],
@@ -150,7 +150,7 @@ function readRecord(
   return {
     epoch,
     seq,
-    tree: (rules) => reading(() => state.tree(rules)),
+    state: (limit, rules) => reading(() => state.live(limit, rules)),
     memberships: [...memberships.values()],
     ...past,
     grants,
@@ -190,16 +190,16 @@ class RecordedState {
     this.checksums = { checksum, layers: layers?.checksum }
   }
 
-  tree(rules: LayerRules | undefined): LiveTree {
+  live(limit: number, rules: LayerRules | undefined): LiveState {
     const { checksum, layers } = this.checksums
-    const tree = new LiveTree(merged(this.#base, this.#layers.values()), rules)
-    if (tree.checksum === checksum && tree.layers?.checksum === layers) return tree
+    const state = new LiveState(merged(this.#base, this.#layers.values()), limit, rules)
+    if (state.checksum === checksum && state.hidden?.checksum === layers) return state
     // Perhaps the code hides other parts than before.
     const sums = new Checksum()
     requireChecksum('state has', sums.of(this.#base), checksum)
     if (layers !== undefined)
       requireChecksum('layers have', sums.of(Object.fromEntries(this.#layers)), layers)
-    return tree
+    return state
   }
 
   #change(layer: string, change: Change): void {

@@ -24,13 +24,12 @@ import { RoomLogicError } from './failures.ts'
 import type { RoomEnd } from './feature.ts'
 import type { TurnRoom } from './hooks.ts'
 import { type JournalFormat, NewerRecord, UnreadableRecord } from './journal.ts'
-import type { LiveTree } from './live-tree.ts'
 import { answerLeft, outcomesLeft, outcomesToLeave } from './outcomes.ts'
 import { Replies } from './replies.ts'
 import { newRoom, type RestoredRoom, restore } from './restore.ts'
 import { Room } from './room.ts'
 import { TurnCut, turnOf } from './room-code.ts'
-import { CannotMigrate, createState, NewerState, treeOf } from './state.ts'
+import { CannotMigrate, createState, type LiveState, NewerState, stateOf } from './state.ts'
 import type { Outcome } from './table.ts'
 
 /** Epoch of answers about a room that does not run here. */
@@ -243,12 +242,12 @@ async function created(
   left: readonly Outcome[],
 ): Promise<RestoredRoom | undefined> {
   const { address, definition, needs } = slot
-  const tree = await firstState(slot, first, epoch)
-  if (!tree) return undefined
+  const state = await firstState(slot, first, epoch)
+  if (!state) return undefined
   let code: string | undefined
   for (const feature of needs.features) code ??= await feature.codeFor?.(address, definition)
   const now = Math.floor(needs.clock.now())
-  return newRoom(tree, epoch, definition.version, now, code, left, isForMatch(first))
+  return newRoom(state, epoch, definition.version, now, code, left, isForMatch(first))
 }
 
 /**
@@ -256,7 +255,7 @@ async function created(
  * claim, also the validator of the options. So a turn that does not return names the epoch of the claim. Rejects with CannotCreate, or
  * with CannotLoad after at most `loadMs`.
  */
-async function firstState(slot: RoomSlot, join: Maker, epoch: number): Promise<LiveTree | undefined> {
+async function firstState(slot: RoomSlot, join: Maker, epoch: number): Promise<LiveState | undefined> {
   const { needs, address, definition } = slot
   const { code, failures, limits } = needs
   const { load, type } = definition
@@ -288,7 +287,7 @@ async function loadState(
   join: Maker,
   room: TurnRoom,
   options: unknown,
-): Promise<LiveTree | undefined> {
+): Promise<LiveState | undefined> {
   const { clock, code, failures, limits, metrics } = needs
   const { key, projectId, roomType } = address
   const { type } = definition
@@ -302,19 +301,19 @@ async function loadState(
   })
   try {
     const turn = joinTurn(room, 'load', join)
-    const state = await Promise.race([
+    const loaded = await Promise.race([
       code.start(turn, () => load(key, options, { projectId, roomType })),
       late,
     ])
-    if (state === null)
+    if (loaded === null)
       throw new RoomLogicError('load returned null; return the state, or undefined when there is none')
     // Reading the loaded value may run code of the room type: getters, toJSON.
-    const tree =
-      state === undefined
+    const state =
+      loaded === undefined
         ? undefined
-        : code.run(turn, () => treeOf('load', state, definition, limits.stateBytes))
-    count(tree ? 'loaded' : 'none')
-    return tree
+        : code.run(turn, () => stateOf('load', loaded, definition, limits.stateBytes))
+    count(state ? 'loaded' : 'none')
+    return state
   } catch (error) {
     const timedOut = error instanceof LoadTimeout
     count(timedOut ? 'timed_out' : 'failed')

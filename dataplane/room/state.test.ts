@@ -10,7 +10,7 @@ import { Inbox } from '../inbox.ts'
 import { defineRoom, type RoomDefinition } from './definition.ts'
 import { JournalFormat } from './journal.ts'
 import type { RoomLimits } from './limits.ts'
-import { LiveTree } from './live-tree.ts'
+import { LiveState } from './state.ts'
 import { Tables } from './table.ts'
 
 describe('the state of a room', () => {
@@ -511,7 +511,7 @@ describe('room limits', () => {
         showsSpectators: false,
       }
       const { length } = new JournalFormat().snapshot({ ...nothing, state })
-      expect(Math.abs(new LiveTree(state).bytes / length - 1)).toBeLessThan(0.25)
+      expect(Math.abs(new LiveState(state, Number.POSITIVE_INFINITY).bytes / length - 1)).toBeLessThan(0.25)
     })
   })
 

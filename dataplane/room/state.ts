@@ -1,12 +1,13 @@
 import type { Json } from '../../shared/json.ts'
 import { NotJson } from '../../shared/sync/check.ts'
-import type { Delta } from '../../shared/sync/delta.ts'
+import type { Delta, ObjectDelta } from '../../shared/sync/delta.ts'
 import type { RoomDefinition } from './definition.ts'
 import { type FailureLog, kindOf, RoomLogicError } from './failures.ts'
 import { readOnlyView } from './guarded.ts'
 import { isOwnFrame } from './hooks.ts'
 import { haveLayers, type LayerRules, problemsOfPatterns } from './layer-rules.ts'
 import { type Layers, merged } from './layers.ts'
+import { bytesOf, hashOf, plainOf, ROOT, viewOf } from './live-object.ts'
 import { LiveTree } from './live-tree.ts'
 import type { RoomMetrics } from './metrics.ts'
 import { type CodeRoom, type RoomCode, turnOf } from './room-code.ts'
@@ -18,41 +19,51 @@ const FORGOTTEN_AT = 0.5
 
 /** The authoritative state of one room. Turns change it one after the other, within its size limit. */
 export class LiveState {
+  /** The hidden parts: the layers, with the values that are hidden from all members. Undefined: the room type hides none. */
+  readonly hidden: Layers | undefined
   /** The layers that members can have. Undefined: there are none. */
   readonly layers: Layers | undefined
-  readonly #limit: number
+  /** The part of the state that all members see, as of the last flush. Use it immediately: the next flush changes it. */
+  base: Json
+  /** Checksum of `base`, from 0 to 2^32 - 1. */
+  checksum: number
   readonly #tree: LiveTree
+  readonly #limit: number
   /** Bytes before the turn. */
   #bytes = 0
   #present: Json | undefined
   #warned = false
 
-  /** `limit`: bytes. `rules`: the layers of the room type, by which `tree` hides parts. */
-  constructor(tree: LiveTree, limit: number, rules?: LayerRules) {
+  /** `limit`: bytes. `rules`: hides parts of it. Throws as `LiveTree` does. */
+  constructor(state: unknown, limit: number, rules?: LayerRules) {
     this.#limit = limit
-    this.#tree = tree
+    this.#tree = new LiveTree(state, rules)
+    this.hidden = this.#tree.hidden?.layers
     this.layers = haveLayers(rules) ? this.hidden : undefined
+    const { flushed, target } = this.#tree.holder
+    this.base = flushed![ROOT]!
+    this.checksum = hashOf(target[ROOT]!) >>> 0
   }
 
   /** A read-only copy of the state for room code, made at its first use after a turn. */
   get present(): Json {
-    this.#present ??= readOnlyView(this.#tree.plain()).view
+    this.#present ??= readOnlyView(this.plain()).view
     return this.#present
   }
 
   /** Returns a copy of the state as ordinary objects, for databases. */
   plain(): Json {
-    return this.#tree.plain()
+    return plainOf(this.#tree.holder.target[ROOT]!)
+  }
+
+  /** Estimated bytes of the state as MessagePack, accurate to about a fifth if values are small. */
+  get bytes(): number {
+    return bytesOf(this.#tree.holder.target[ROOT])
   }
 
   /** Size of the state, as a part of the limit. */
   get share(): number {
-    return this.#tree.bytes / this.#limit
-  }
-
-  /** The hidden parts: the layers, with the values that are hidden from all members. Undefined: the room type hides none. */
-  get hidden(): Layers | undefined {
-    return this.#tree.layers
+    return this.bytes / this.#limit
   }
 
   /** The whole state as of the last flush, with hidden parts. Use it immediately: the next flush changes it. */
@@ -60,51 +71,51 @@ export class LiveState {
     return this.hidden ? merged(this.base, Object.values(this.hidden.states)) : this.base
   }
 
-  /** The part of the state that all members see, as of the last flush. Use it immediately: the next flush changes it. */
-  get base(): Json {
-    return this.#tree.flushed
-  }
-
-  /** Checksum of `base`. */
-  get checksum(): number {
-    return this.#tree.checksum
-  }
-
   /** True if turns have written something since the last flush. */
   get dirty(): boolean {
-    return this.#tree.dirty
+    return this.#tree.holder.first !== undefined
   }
 
-  /** Begins an atomic turn, which ends with `commit` or `undo`. Returns the state for the handler. */
+  /** Begins an atomic turn, which ends with `commit` or `undo`. Returns the state for the handler: a view, or a scalar. */
   begin(): unknown {
-    this.#bytes = this.#tree.bytes
-    return this.#tree.begin()
+    this.#bytes = this.bytes
+    this.#tree.begin()
+    return viewOf(this.#tree.holder.target[ROOT])
   }
 
   /** Replaces the whole state in a turn. Returns the new state for handlers. Throws if it is not JSON: call `undo` then. */
   replace(instead: unknown): unknown {
-    this.#tree.replace(instead)
-    return this.#tree.view
+    const { holder } = this.#tree
+    holder.write(ROOT, instead)
+    return viewOf(holder.target[ROOT])
   }
 
   /** Ends a successful turn. Throws if the state is not allowed: call `undo` then. */
   commit(): void {
-    this.#tree.requireDense()
-    const { bytes } = this.#tree
+    const { bytes } = this
     if (bytes > this.#bytes) requireSize(bytes, this.#limit)
-    this.#tree.requireFitting()
     if (this.#tree.commit()) this.#present = undefined
   }
 
-  /** Ends a failed turn of the handler `name`, and restores the state. Returns the error to throw in place of `thrown`. */
-  undo(name: string, thrown: unknown, definition: RoomDefinition): unknown {
+  /** Ends a failed turn, and restores the state. */
+  undo(): void {
     this.#tree.undo()
-    return thrown instanceof NotJson ? stateError(name, thrown, definition) : thrown
   }
 
   /** Returns the change of the base since the last flush. Undefined: there is none. `hidden` has the other changes. */
   flush(): Delta | undefined {
-    return this.#tree.flush()
+    const { holder, marks } = this.#tree
+    const change = holder.flush()
+    marks.clear()
+    this.base = holder.flushed![ROOT]!
+    this.checksum = hashOf(holder.target[ROOT]!) >>> 0
+    return change && ((change as ObjectDelta).changes[0] as Delta)
+  }
+
+  /** Throws if the state is larger than its limit, or if a value does not fit the patterns of hidden parts. */
+  requireAllowed(): void {
+    requireSize(this.bytes, this.#limit)
+    this.#tree.requireAllFitting()
   }
 
   /**
@@ -112,7 +123,7 @@ export class LiveState {
    * size has not been below half of the limit since then.
    */
   nearLimit(): number | undefined {
-    const { bytes } = this.#tree
+    const { bytes } = this
     if (bytes < FORGOTTEN_AT * this.#limit) this.#warned = false
     if (this.#warned || bytes < WARNED_AT * this.#limit) return undefined
     this.#warned = true
@@ -121,33 +132,35 @@ export class LiveState {
 }
 
 /** Returns the state that `create` makes, of at most `mostBytes`. Throws what `create` throws, or a RoomLogicError. */
-export function createState(definition: RoomDefinition, options: unknown, mostBytes: number): LiveTree {
-  const state = definition.create(options)
-  if (typeof (state as { then?: unknown } | undefined)?.then === 'function')
+export function createState(definition: RoomDefinition, options: unknown, mostBytes: number): LiveState {
+  const made = definition.create(options)
+  if (typeof (made as { then?: unknown } | undefined)?.then === 'function')
     throw new RoomLogicError('create returned a promise; it must return the first state')
-  const tree = treeOf('create', state, definition, mostBytes)
-  const problems = definition.layers ? problemsOfPatterns(definition.layers, state) : []
+  const state = stateOf('create', made, definition, mostBytes)
+  const problems = definition.layers ? problemsOfPatterns(definition.layers, made) : []
   if (problems.length > 0) throw new RoomLogicError(problems.join('; '))
-  return tree
+  return state
 }
 
 /** Returns a whole state that `name` of a room type has made, of at most `mostBytes`. Throws a RoomLogicError. */
-export function treeOf(
+export function stateOf(
   name: string,
-  state: unknown,
+  made: unknown,
   definition: RoomDefinition,
   mostBytes: number,
-): LiveTree {
-  const { layers } = definition
+): LiveState {
   try {
-    const tree = new LiveTree(state, layers)
-    requireSize(tree.bytes, mostBytes)
-    tree.requireAllFitting()
-    return tree
+    const state = new LiveState(made, mostBytes, definition.layers)
+    state.requireAllowed()
+    return state
   } catch (error) {
-    throw error instanceof NotJson ? stateError(name, error, definition) : error
+    throw turnError(name, error, definition)
   }
 }
+
+/** Returns the error to throw in place of `thrown`, with which `name` of a room type has failed. */
+export const turnError = (name: string, thrown: unknown, definition: RoomDefinition): unknown =>
+  thrown instanceof NotJson ? stateError(name, thrown, definition) : thrown
 
 /**
  * Returns the error for a state that is not JSON. Its stack starts where room code wrote the value, or, if roomful found the value only in
@@ -253,6 +266,7 @@ function migrateState(state: LiveState, from: number, definition: RoomDefinition
     state.replace(next)
     state.commit()
   } catch (error) {
-    throw state.undo('migrate', error, definition)
+    state.undo()
+    throw turnError('migrate', error, definition)
   }
 }

@@ -25,7 +25,7 @@ import { mayHave } from './limits.ts'
 import type { Membership } from './memberships.ts'
 import type { Replies } from './replies.ts'
 import { type CodeRoom, type RoomCode, type RoomTurn, turnOf } from './room-code.ts'
-import { StateTooLarge } from './state.ts'
+import { StateTooLarge, turnError } from './state.ts'
 import { seatName } from './table.ts'
 import { RENEW_MS, type RoomTask, type RoomTimer } from './timers-and-tasks.ts'
 
@@ -584,7 +584,8 @@ export class Turns {
       tables.rollback()
       if (error instanceof StateTooLarge)
         this.#needs.metrics.limitsReached.inc({ room_type: definition.type, limit: 'state' })
-      throw state.undo(name, error, definition)
+      state.undo()
+      throw turnError(name, error, definition)
     } finally {
       context.end()
     }

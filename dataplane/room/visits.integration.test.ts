@@ -1,7 +1,7 @@
 import { describe, expect, it, vi } from 'vitest'
 import { RoomBench } from '../../test/support/rooms/room-bench.ts'
 import { defineRoom } from './definition.ts'
-import { LiveTree } from './live-tree.ts'
+import { LiveState } from './state.ts'
 
 // These tests count calls of methods of JavaScript. Unit tests share their process with nodes, which close these methods.
 
@@ -60,21 +60,21 @@ describe('a flush', () => {
     ['a field that came back', ({ players: { p7 } }) => [1, 7].map((x) => Object.assign(p7!, { x })), 0],
   ])('visits only changes and copies nothing, however wide the state is: %s', (what, turn, hashed) => {
     for (const width of [10, 1000]) {
-      const tree = new LiveTree(wide(width))
-      const before = tree.flushed as Wide
+      const live = new LiveState(wide(width), Number.POSITIVE_INFINITY)
+      const before = live.base as Wide
       const { players, log } = before
       const [p7, seven] = [players.p7, log[7]]
       // Every number that is visited is hashed, and every container that is walked has its keys listed.
       const numbers = vi.spyOn(DataView.prototype, 'setFloat64')
       const walks = vi.spyOn(Object, 'keys')
-      turn(tree.begin() as Wide)
-      tree.commit()
-      tree.flush()
+      turn(live.begin() as Wide)
+      live.commit()
+      live.flush()
       const counts = [numbers.mock.calls.length, walks.mock.calls.length]
       vi.restoreAllMocks()
       // Only new values are walked: for the copy, for the flushed state, and for the delta.
       expect(counts).toEqual([hashed, what === 'a push' ? 3 : 0])
-      const after = tree.flushed as Wide
+      const after = live.base as Wide
       expect([
         after === before,
         after.players === players,

@@ -218,7 +218,7 @@ class Model implements Explorable {
       ledger.violate('applied', 'the store has no record of the room')
       return
     }
-    const { log } = restored.tree(undefined).flushed as { log: string[] }
+    const { log } = restored.state(Number.POSITIVE_INFINITY, undefined).base as { log: string[] }
     const { timers, reservations } = restored.tables
     for (const { memberId, said: refs, position } of edges) {
       const lines = refs.map((ref) => `${memberId}:${ref}`)

@@ -341,10 +341,10 @@ async function audit(store: Store, projectId: string, rooms: readonly string[]):
       const restored = restore(claim, format)
       if (!restored) return NOTHING
       const { seq, shown } = restored
-      const tree = restored.tree(undefined)
+      const live = restored.state(Number.POSITIVE_INFINITY, undefined)
       const timers = restored.tables.timers.rows.map(({ id }) => id)
       const reservations = restored.tables.reservations.rows.map(({ id }) => id)
-      const [checksum, state] = [shown?.checksum ?? tree.checksum, tree.flushed]
+      const [checksum, state] = [shown?.checksum ?? live.checksum, live.base]
       const record = { room, version: owner.version, seq, checksum, state, timers, reservations }
       return { records: [record], unreadable: [] }
     } catch (error) {
