@@ -392,7 +392,7 @@ export class RoomAdmission {
     const { definition, memberships } = this.#room
     if (found || request.sub === null || definition.sameSub !== 'replace') return found
     const others = [...memberships.ofPlayer(request.sub)]
-    for (const other of others) if (memberships.has(other)) this.#turns.part(other, 'replaced', REPLACED)
+    for (const other of others) if (other.present) this.#turns.part(other, 'replaced', REPLACED)
     if (others.length === 0) return undefined
     // A hook may have ended the room, or given the free place to another member.
     return this.#closed || this.#room.wants.close ? 'late' : this.#seatFor(request)

@@ -102,12 +102,12 @@ export class Attachments {
     membership.resumes = turn
     memberships.attach(membership, edge, codec)
     // A member that is being removed needs the updates that it missed. The update with its departure follows.
-    if (memberships.has(membership)) {
+    if (membership.present) {
       this.#turns.renew(membership, message.data ?? null)
       this.#turns.connected(membership, true)
     }
     if (membership.announced) this.#attached(membership, message)
-    else this.#early.set(memberId, () => this.attach(message))
+    else this.#answerLater(memberId, () => this.attach(message))
   }
 
   /** A member's session joins again, with the same request: attaches it, and sends the answer to its join again. */
@@ -121,8 +121,8 @@ export class Attachments {
     if (!membership.announced) return
     if (!inFlight) this.#delivery.repeatJoin(membership)
     else
-      this.#early.set(membership.subscriptionId, () => {
-        if (memberships.has(membership)) this.#delivery.repeatJoin(membership)
+      this.#answerLater(membership.subscriptionId, () => {
+        if (membership.present) this.#delivery.repeatJoin(membership)
       })
   }
 
@@ -137,7 +137,7 @@ export class Attachments {
     if (!membership.announced) return
     if (this.#room.inFlight) {
       // The answer to a waiting attach contains the state, too.
-      if (!this.#early.has(memberId)) this.#early.set(memberId, () => this.resync(message, from))
+      if (!this.#early.has(memberId)) this.#answerLater(memberId, () => this.resync(message, from))
       return
     }
     this.#countResync(reason)
@@ -168,17 +168,22 @@ export class Attachments {
     if (!this.#expiry.waiting || due < this.#expiry.due) this.#expiry.at(due)
   }
 
+  #answerLater(subscriptionId: string, answer: () => void): void {
+    this.#early.set(subscriptionId, answer)
+    this.#room.wants.delivery = true
+  }
+
   /** A flush is delivered: sends the answers that waited for it. */
   delivered(): void {
-    if (this.#early.size === 0) return
     const early = [...this.#early.values()]
     this.#early.clear()
     for (const answer of early) answer()
   }
 
   /** When a membership without a socket counts as disconnected, or is removed if it counts as that already. */
-  #dueAt({ member, detachedAt = 0, disconnectsAt }: Membership): number {
-    return member.connected ? disconnectsAt : Math.max(disconnectsAt, detachedAt + this.#keptMs)
+  #dueAt({ member, detached }: Membership): number {
+    const { since, disconnectsAt } = detached!
+    return member.connected ? disconnectsAt : Math.max(disconnectsAt, since + this.#keptMs)
   }
 
   /** How long a membership without a socket is kept, in milliseconds. */
@@ -204,7 +209,7 @@ export class Attachments {
     const missed = replay && delivery.replayed(membership, replay.missed, replay.shown, replay.hidden)
     // The contents and members of layers are known as of the flush in flight.
     if ((!missed || layers) && this.#room.inFlight) {
-      this.#early.set(subscriptionId, () => this.attach(attach))
+      this.#answerLater(subscriptionId, () => this.attach(attach))
       return
     }
     membership.wholeUntil = undefined
@@ -237,13 +242,13 @@ export class Attachments {
       // A turn of another member may have ended the room.
       if (this.#closed || wants.close) return
       // Or it may have removed this member.
-      if (membership.attached || !memberships.has(membership)) continue
+      if (!membership.detached || !membership.present) continue
       const now = this.#needs.clock.monotonic()
       if (membership.member.connected && this.#dueAt(membership) <= now)
         this.#turns.connected(membership, false)
       const due = this.#dueAt(membership)
       if (due > now) earliest = Math.min(earliest, due)
-      else if (memberships.has(membership) && !wants.close)
+      else if (membership.present && !wants.close)
         this.#turns.part(membership, 'session_ended', {
           message: `the connection was not back within ${this.#keptMs / 1000} s: join again`,
         })

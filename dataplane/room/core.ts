@@ -37,8 +37,6 @@ export interface RoomCore {
   code: string | undefined
   /** True if the room was made for a match, and no player has joined it as of the last flush. No list has the room until then. */
   awaited: boolean
-  /** Version of the state as of the last flush. */
-  flushedVersion: number
   readonly state: LiveState
   readonly tables: Tables
   readonly memberships: Memberships
@@ -51,17 +49,15 @@ export interface RoomCore {
   changes: Changes
   /** The flush that is being committed, or that is withheld. Members do not have its state yet. */
   inFlight: Flush | undefined
-  /** Milliseconds for which the room had no owner, until a turn has succeeded here. */
-  awayMs: number
   /** True if the database of the room type lacks changes of the room. */
   unsaved: boolean
-  /** A turn was cut off: only the flushed state is valid, and no turn starts any more. Resolves when the next owner knows the turn. */
-  cut: Promise<void> | undefined
   readonly wants: Wants
 }
 
 /** Wishes of a room's parts. `Room` fulfils them after each message, timer and event, in the order of these fields. */
 export interface Wants {
+  /** A turn was cut off: only the flushed state is valid, and no turn starts any more. Resolves when the next owner knows the turn. */
+  cut: Promise<void> | undefined
   /** The room ends: all members are removed. */
   close: boolean
   /** Rows with due times have changed. */
@@ -70,6 +66,8 @@ export interface Wants {
   idle: 'look' | 'anew' | undefined
   /** The room has changed. `paced`: the next flush is at the room's rate. `soon`: it does not wait for the rate. */
   flush: 'paced' | 'soon' | undefined
+  /** Answers wait for the next delivery. It fulfils this wish. */
+  delivery: boolean
 }
 
 /** A claimed room, before it runs. */
@@ -96,7 +94,7 @@ export interface CoreNeeds extends MigrationNeeds {
 
 /** Returns the core of a claimed room, whose state has the version of its definition. Throws CannotMigrate or NewerState. */
 export function coreOf(
-  { address, definition, fence, log, begin, awayMs }: ClaimedRoom,
+  { address, definition, fence, log, begin }: ClaimedRoom,
   frames: RoomFrames,
   needs: CoreNeeds,
 ): RoomCore {
@@ -131,7 +129,6 @@ export function coreOf(
     seq: begin.seq,
     code: begin.code,
     awaited: begin.awaited,
-    flushedVersion: begin.stateVersion,
     state,
     tables: begin.tables,
     memberships,
@@ -140,10 +137,15 @@ export function coreOf(
     history,
     changes: new Changes(),
     inFlight: undefined,
-    awayMs,
     unsaved: false,
-    cut: undefined,
-    wants: { close: false, timers: true, idle: 'look', flush: state.dirty ? 'paced' : undefined },
+    wants: {
+      cut: undefined,
+      close: false,
+      timers: true,
+      idle: 'look',
+      flush: state.dirty ? 'paced' : undefined,
+      delivery: false,
+    },
   }
 }
 

@@ -307,7 +307,7 @@ export class Delivery {
     }
     const parts = new Map<string, PersonalPart[]>()
     const add = (membership: Membership, part: PersonalPart) => {
-      if (!membership.attached) return
+      if (membership.detached) return
       append(parts, membership.edge, part)
     }
     const allOutcomes = update.outcomes.length > 0 ? outcomesOf(update) : undefined
@@ -329,7 +329,7 @@ export class Delivery {
     const leaving = new Map<string, string[]>()
     for (const leave of parting) {
       const { membership } = leave
-      if (!membership.attached) continue
+      if (membership.detached) continue
       append(leaving, membership.edge, membership.subscriptionId)
       const last = this.#lastPart(leave, update)
       if (last) add(membership, last)

@@ -93,7 +93,7 @@ export class RoomDescriptions {
     const members: MemberDescription[] = []
     let connectedCount = 0
     for (const membership of memberships) {
-      if (membership.attached) connectedCount++
+      if (!membership.detached) connectedCount++
       members.push(describeMember(membership, state.layers && grants))
     }
     return {
@@ -144,13 +144,13 @@ function hasName({ name, memberships }: DescribedCore, hasText: (text: string) =
 }
 
 const describeMember = (
-  { member, sessionId, attached, edge }: Membership,
+  { member, sessionId, detached, edge }: Membership,
   grants: Grants | undefined,
 ): MemberDescription => ({
   member_id: member.id,
   session_id: sessionId,
   sub: member.sub,
-  connected: attached,
+  connected: detached === undefined,
   spectator: member.spectator,
   node_id: nodeName(edge),
   ...(grants && { layers: grants.of(member.id) }),

@@ -77,14 +77,14 @@ export class RoomDurability {
     const { journalEntries, journalBytes } = limits
     const isFull = entries >= journalEntries || bytes >= Math.max(journalBytes, snapshotBytes)
     // Journal entries contain neither the version of the state nor the code.
-    if (isFull || version !== room.flushedVersion || code !== room.code) {
+    if (isFull || version !== room.state.version || code !== room.code) {
       const snapshot = whole(room, format)
-      const { flushedVersion, code } = room
+      const { code, state } = room
       this.#journal = {
         entries: 0,
         bytes: 0,
         snapshotBytes: snapshot.length,
-        version: flushedVersion,
+        version: state.version,
         code,
       }
       return this.#record.replace(snapshot, additions)

@@ -99,7 +99,6 @@ export interface ContextRoom extends PlacesRoom {
   readonly state: LiveState
   readonly tables: Tables
   readonly grants: Grants
-  readonly awayMs: number
 }
 
 /** Dependencies of the context. */
@@ -157,8 +156,11 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair, Pair, Pair>
   /** Time of the turn, read at the first use: few handlers use it, and turns are frequent. */
   #now: number | undefined
   #asked: Asked | undefined
+  /** Milliseconds for which the room had no owner, until a turn has succeeded here. */
+  #awayMs: number
 
-  constructor(room: ContextRoom, notices: WaitingNotices, needs: ContextNeeds) {
+  constructor(room: ContextRoom, awayMs: number, notices: WaitingNotices, needs: ContextNeeds) {
+    this.#awayMs = awayMs
     this.roomId = room.roomId
     this.key = room.address.key
     this.log = room.log
@@ -193,8 +195,9 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair, Pair, Pair>
   }
 
   /** Ends the turn, and returns its requested effects. Methods throw from here on. */
-  end(): Effects {
+  end(hasSucceeded: boolean): Effects {
     const asked = this.#asked ?? NOTHING
+    if (hasSucceeded) this.#awayMs = 0
     this.#definition = undefined
     this.#asked = undefined
     return asked
@@ -207,7 +210,7 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair, Pair, Pair>
   }
 
   get awayMs(): number {
-    return this.#room.awayMs
+    return this.#awayMs
   }
 
   get members(): readonly Member[] {

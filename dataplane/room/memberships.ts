@@ -95,17 +95,12 @@ export class Memberships {
   /** Returns the membership of an edge's subscription. Undefined after its session has left, or has lost the seat to another session. */
   ofSubscription(subscriptionId: string): Membership | undefined {
     const membership = this.addressee(subscriptionId)
-    return membership && this.has(membership) ? membership : undefined
+    return membership?.present ? membership : undefined
   }
 
   /** As `ofSubscription`, but also while the departure is not delivered yet. */
   addressee(subscriptionId: string): Membership | undefined {
     return this.#subscriptions.get(subscriptionId)
-  }
-
-  /** False after the membership was removed. */
-  has(membership: Membership): boolean {
-    return membership.present
   }
 
   /** Returns the membership whose client has the seat as of the last delivery: until a departure is delivered, the leaving session. */
@@ -137,7 +132,7 @@ export class Memberships {
     this.rates.join(membership.principal)
     // All members together keep no more than before, so each keeps less.
     if (sharesShrink(this.size)) for (const { refs } of this) refs.share(this.size)
-    if (membership.attached) add(this.#edges, membership.edge, 1)
+    if (!membership.detached) add(this.#edges, membership.edge, 1)
     add(this.#codecs, membership.codec, 1)
   }
 
@@ -164,18 +159,17 @@ export class Memberships {
     // The session may have joined again under the same id.
     const { subscriptionId } = membership
     if (this.#subscriptions.get(subscriptionId) === membership) this.#subscriptions.delete(subscriptionId)
-    if (membership.attached) add(this.#edges, membership.edge, -1)
+    if (!membership.detached) add(this.#edges, membership.edge, -1)
     add(this.#codecs, membership.codec, -1)
   }
 
   /** The session's socket is at `edge`, with the codec `codec`. */
   attach(membership: Membership, edge: string, codec: Subprotocol): void {
-    if (membership.attached) add(this.#edges, membership.edge, -1)
+    if (!membership.detached) add(this.#edges, membership.edge, -1)
     add(this.#codecs, membership.codec, -1)
     membership.edge = edge
     membership.codec = codec
-    membership.detachedAt = undefined
-    membership.wasAskedToAttach = false
+    membership.detached = undefined
     membership.refs.missedAfter = undefined
     add(this.#edges, edge, 1)
     add(this.#codecs, codec, 1)
@@ -183,10 +177,9 @@ export class Memberships {
 
   /** The session has no socket since `now`. It counts as disconnected from `disconnectsAt` on. */
   detach(membership: Membership, now: number, disconnectsAt: number): void {
-    if (!membership.attached) return
+    if (membership.detached) return
     add(this.#edges, membership.edge, -1)
-    membership.detachedAt = now
-    membership.disconnectsAt = disconnectsAt
+    membership.detached = { since: now, disconnectsAt, isAsked: false }
   }
 
   /** Replaces what room logic sees of a member. */
@@ -209,6 +202,15 @@ function add<K>(counts: Map<K, number>, key: K, by: number): void {
   const count = (counts.get(key) ?? 0) + by
   if (count > 0) counts.set(key, count)
   else counts.delete(key)
+}
+
+/** A session without a socket. Times are those of the monotonic clock. */
+interface Detached {
+  readonly since: number
+  /** When it counts as disconnected. */
+  readonly disconnectsAt: number
+  /** True if an edge that has sent a message since then was asked to attach the member. */
+  isAsked: boolean
 }
 
 /** One session in one room. */
@@ -240,16 +242,14 @@ export class Membership {
   present = false
   /** True if the join was delivered. */
   announced: boolean
-  /** Since when the session has no socket (monotonic clock). */
-  detachedAt: number | undefined
-  /** True if an edge that has sent a message since then was asked to attach the member. */
-  wasAskedToAttach = false
-  /** When a session without a socket counts as disconnected (monotonic clock). */
-  disconnectsAt = 0
+  /** Undefined: the session has a socket, at `edge`. */
+  detached: Detached | undefined
   /** Seq of the last update that the member got with its own layers and events. Undefined: it got all since its last attach. */
   wholeUntil: number | undefined
 
-  /** A new membership (`detachedAt` undefined), or one from the store. The latter is announced, and detached until its edge attaches it. */
+  /**
+   * A new membership (`detachedAt` undefined), or one from the store. The latter is announced, and detached until its edge attaches it.
+   */
   constructor(record: MembershipRecord, limits: OutcomeLimits, detachedAt?: number, disconnectsAt = 0) {
     this.member = record.member
     this.flushed = record.member
@@ -263,22 +263,13 @@ export class Membership {
     this.codec = record.codec
     this.refs = new Deduplicator(limits, record.lastRef, record)
     this.announced = detachedAt !== undefined
-    this.detachedAt = detachedAt
-    this.disconnectsAt = disconnectsAt
-  }
-
-  get attached(): boolean {
-    return this.detachedAt === undefined
-  }
-
-  /** True if it is a member of the room whose socket is at `edge`. */
-  isAttachedTo(edge: string): boolean {
-    return this.present && this.attached && this.edge === edge
+    this.detached =
+      detachedAt === undefined ? undefined : { since: detachedAt, disconnectsAt, isAsked: false }
   }
 
   /** True if `edge` may send for this member: it has the socket, or no edge has. */
   isServedBy(edge: string): boolean {
-    return !this.attached || this.edge === edge
+    return this.detached !== undefined || this.edge === edge
   }
 
   /** Returns the membership as of the last flush. */

@@ -180,8 +180,7 @@ describe('RoomRecord', () => {
       definition: { durability: 'none' },
       epoch: fence.epoch,
       seq: 1,
-      state: { dirty: false },
-      flushedVersion: 1,
+      state: { dirty: false, version: 1 },
       history: { lose: () => undefined },
     } as unknown as RoomCore
     const additions = {

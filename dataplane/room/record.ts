@@ -142,7 +142,7 @@ export class RoomRecord {
 
   /** Replaces snapshot and journal. `flushed`: additions of the update that waits for this. */
   replace(snapshot: Uint8Array, flushed: readonly Uint8Array[] = NONE): Promise<boolean> {
-    const fields = { ttlMs: this.#life.ttlMs, stateVersion: this.#room.flushedVersion }
+    const fields = { ttlMs: this.#life.ttlMs, stateVersion: this.#room.state.version }
     const wakeAt = this.#dueAt
     const write: AddingWrite = (fence, added) => this.#snapshot(fence, snapshot, fields, added)
     const done = this.#inOrder(() => this.#waking(wakeAt, flushed, write))
@@ -414,7 +414,7 @@ export class RoomRecord {
 
   async #writeWhole(): Promise<boolean> {
     const packed = this.#whole()
-    const fields = { ttlMs: this.#life.ttlMs, stateVersion: this.#room.flushedVersion }
+    const fields = { ttlMs: this.#life.ttlMs, stateVersion: this.#room.state.version }
     const entries = this.#entries
     const wakeAt = this.#dueAt
     // The store may have lost the wakeup time with the record.

@@ -136,8 +136,11 @@ export class RequestTurns {
     if (request.do.op === 'describe') {
       const shown = request.do
       const answer = () => this.#answer({ edge, id, cancels: false }, this.#described(shown))
-      if (this.#room.inFlight) this.#describing.push(answer)
-      else answer()
+      if (!this.#room.inFlight) answer()
+      else {
+        this.#describing.push(answer)
+        this.#room.wants.delivery = true
+      }
       return
     }
     const asker = { edge, id, cancels: op === 'cancel' }
@@ -315,7 +318,7 @@ export class RequestTurns {
     const end = reason === undefined ? {} : { message: bounded(reason) }
     // `onLeave` of one seat may end another, or the room.
     for (const membership of kicked)
-      if (memberships.has(membership) && !this.#room.wants.close) this.#turns.part(membership, 'kicked', end)
+      if (membership.present && !this.#room.wants.close) this.#turns.part(membership, 'kicked', end)
     return kicked.length
   }
 

@@ -150,7 +150,7 @@ function readRecord(
   return {
     epoch,
     seq,
-    state: (limit, rules) => reading(() => state.live(limit, rules)),
+    state: (limit, rules) => reading(() => state.live(limit, rules, whole.stateVersion)),
     memberships: [...memberships.values()],
     ...past,
     grants,
@@ -190,9 +190,9 @@ class RecordedState {
     this.checksums = { checksum, layers: layers?.checksum }
   }
 
-  live(limit: number, rules: LayerRules | undefined): LiveState {
+  live(limit: number, rules: LayerRules | undefined, version: number): LiveState {
     const { checksum, layers } = this.checksums
-    const state = new LiveState(merged(this.#base, this.#layers.values()), limit, rules)
+    const state = new LiveState(merged(this.#base, this.#layers.values()), limit, rules, version)
     if (state.checksum === checksum && state.hidden?.checksum === layers) return state
     // Perhaps the code hides other parts than before.
     const sums = new Checksum()

@@ -83,9 +83,9 @@ describe('RoomCode', () => {
   ])('cuts off a suspect: %s', (_, loop) => {
     const { known, stuck } = suspects(20, 'onMessage strike')
     const { code, lines } = roomCode(known)
-    const turn: RoomTurn = { ...TURN, room: { ...TURN.room, cut: undefined } }
+    const turn: RoomTurn = { ...TURN, room: { ...TURN.room, wants: { cut: undefined } } }
     expect(() => code.run(turn, loop)).toThrow(TurnCut)
-    expect(turn.room.cut).toBeInstanceOf(Promise)
+    expect(turn.room.wants?.cut).toBeInstanceOf(Promise)
     expect(stuck).toEqual([['onMessage strike', 'guard']])
     expect(lines).toMatchObject([
       {

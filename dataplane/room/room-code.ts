@@ -11,11 +11,11 @@ import type { RoomMetrics } from './metrics.ts'
 
 /** A room whose state is written by room code. */
 export interface CodeRoom extends TurnRoom {
-  /**
-   * A turn was cut off: the state in memory must not be used, and no other turn may start. Resolves when the next owner knows the turn. The key
-   * is absent if the room does not run.
-   */
-  cut?: Promise<void> | undefined
+  /** Absent: the room does not run. */
+  readonly wants?: {
+    /** A turn was cut off: the state in memory must not be used, and no other turn may start. Resolves when the next owner knows the turn. */
+    cut: Promise<void> | undefined
+  }
 }
 
 /** A call of the code of a room. */
@@ -117,7 +117,8 @@ export class RoomCode {
   run<T, Given extends unknown[]>(turn: RoomTurn, code: (...given: Given) => T, ...given: Given): T {
     const { observer, suspects } = this.#deps
     const limitMs = suspects.limitOf(turn)
-    if (turn.room.cut) throw new TurnCut(`${turn.hook} was not started: another turn of the room was cut off`)
+    if (turn.room.wants?.cut)
+      throw new TurnCut(`${turn.hook} was not started: another turn of the room was cut off`)
     if (limitMs === 0) throw new TurnCut(`${turn.hook} was not started: it did not return before`)
     this.#last = turn
     observer.begin(turn, limitMs !== undefined)
@@ -239,7 +240,7 @@ export class RoomCode {
       'a turn did not return and was cut off',
     )
     const noted = suspects.stuck(turn, 'guard')
-    if ('cut' in turn.room) turn.room.cut = noted
+    if (turn.room.wants) turn.room.wants.cut = noted
   }
 }
 

@@ -392,7 +392,7 @@ class OwnParts {
 
   #add(memberId: string): OwnLayers | undefined {
     const membership = this.#memberships.recipient(memberId)
-    if (!membership?.attached || this.#newcomers.has(memberId)) return undefined
+    if (!membership || membership.detached || this.#newcomers.has(memberId)) return undefined
     const edge = this.byEdge.get(membership.edge) ?? { parts: [], members: [] }
     this.byEdge.set(membership.edge, edge)
     const own: number[] = []

@@ -162,7 +162,7 @@ export class Room {
     this.delivery = new Delivery(core, frames, this.#replies, needs)
     this.#backlog = new Backlog(inbox, definition.type, this.#replies, needs)
     const post = (run: () => void) => this.#post(run)
-    this.#turns = new Turns(core, this.#notices, this.#replies, needs)
+    this.#turns = new Turns(core, claimed.awayMs, this.#notices, this.#replies, needs)
     this.#tasks = new Tasks(core, this.#turns, needs, post)
     this.#requests = new RequestTurns(claimed, core, this.#turns, this.#replies, needs, post)
     this.#attachments = new Attachments(core, this.#turns, this.delivery, this.#replies, needs, post)
@@ -217,7 +217,8 @@ export class Room {
   /** Handles a message of a member at `edge`. Returns false if the room cannot act, or if the member is not attached there any more. */
   receiveFrom(membership: Membership, edge: string, message: MemberMessage): boolean {
     const began = this.#needs.clock.monotonic()
-    if (!this.#canAct(began) || !membership.isAttachedTo(edge)) return false
+    if (!this.#canAct(began) || !membership.present || membership.detached || membership.edge !== edge)
+      return false
     try {
       this.#turns.message(membership, message)
     } finally {
@@ -246,8 +247,8 @@ export class Room {
 
   /** Fulfils the wishes of the parts: after each message, timer and event, and before the next one. */
   #after(): void {
-    const { cut, wants } = this.core
-    if (cut) this.#cutOff(cut)
+    const { wants } = this.core
+    if (wants.cut) this.#cutOff(wants.cut)
     if (this.#ended) return
     if (wants.close) this.#close()
     if (wants.timers) this.#watchTimers()
@@ -495,6 +496,7 @@ export class Room {
     if (this.#withheld) return
     core.inFlight = undefined
     this.delivery.flush(flush)
+    if (flush.changes.joins.length + flush.changes.leaves.length > 0) this.#admission.delivered()
     if (core.definition.spectators) this.#audience.delivered(flush.spectatorCount)
     for (const observer of this.#observers) observer?.committed?.(flush.update)
     this.#delivered(flush.update)
@@ -507,9 +509,12 @@ export class Room {
     // A room that is being handed over does not start tasks. The next owner reports them as 'moved'.
     if (tables?.tasks && this.#stage === 'open') this.#tasks.begin(tables.tasks.set)
     if (tables?.outcomes) this.#requests.committed(tables.outcomes.set)
-    this.#admission.delivered()
-    this.#attachments.delivered()
-    this.#requests.delivered()
+    const { wants } = this.core
+    if (wants.delivery) {
+      wants.delivery = false
+      this.#attachments.delivered()
+      this.#requests.delivered()
+    }
     this.#after()
     if (this.#stage === 'closing' && this.#quiet) this.#dispose()
   }
@@ -590,7 +595,7 @@ export class Room {
     const { memberships, wants } = this.core
     this.#timed(() => {
       for (const membership of [...memberships])
-        if (memberships.has(membership) && this.#empty && !wants.close) this.#turns.part(membership, 'closed')
+        if (membership.present && this.#empty && !wants.close) this.#turns.part(membership, 'closed')
     })
     this.#endIfIdle()
   }

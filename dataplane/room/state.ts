@@ -27,6 +27,8 @@ export class LiveState {
   base: Json
   /** Checksum of `base`, from 0 to 2^32 - 1. */
   checksum: number
+  /** Version of `base`. Each flush of the room sets it to that of the definition. */
+  version: number
   readonly #tree: LiveTree
   readonly #limit: number
   /** Bytes before the turn. */
@@ -35,7 +37,8 @@ export class LiveState {
   #warned = false
 
   /** `limit`: bytes. `rules`: hides parts of it. Throws as `LiveTree` does. */
-  constructor(state: unknown, limit: number, rules?: LayerRules) {
+  constructor(state: unknown, limit: number, rules?: LayerRules, version = 1) {
+    this.version = version
     this.#limit = limit
     this.#tree = new LiveTree(state, rules)
     this.hidden = this.#tree.hidden?.layers
@@ -150,7 +153,7 @@ export function stateOf(
   mostBytes: number,
 ): LiveState {
   try {
-    const state = new LiveState(made, mostBytes, definition.layers)
+    const state = new LiveState(made, mostBytes, definition.layers, definition.version)
     state.requireAllowed()
     return state
   } catch (error) {

@@ -6,7 +6,7 @@ import type { MemberMessage, RefusedRange, SeatEnd, ToOwner } from '../traffic.t
 import type { Changes } from './changes.ts'
 import type { Wants } from './core.ts'
 import type { CallType, Hook as Handler, MessageType, TaskType } from './definition.ts'
-import type { CallInput, Member, MessageInput, TaskOutcome } from './definition-types.ts'
+import type { CallInput, Member, TaskOutcome } from './definition-types.ts'
 import { FailureLog, type Refused, RoomLogicError, validateInput } from './failures.ts'
 import {
   type AskedEvent,
@@ -49,7 +49,6 @@ interface CalledBy {
 /** The room whose turns run. */
 interface TurnedRoom extends ContextRoom, CodeRoom {
   readonly createdAt: number
-  awayMs: number
   readonly changes: Changes
   readonly wants: Wants
 }
@@ -74,13 +73,14 @@ export class Turns {
   readonly #needs: TurnNeeds
   readonly #context: HandlerContext
 
-  constructor(room: TurnedRoom, notices: TurnNotices, replies: Replies, needs: TurnNeeds) {
+  /** `awayMs`: milliseconds for which the room had no owner. */
+  constructor(room: TurnedRoom, awayMs: number, notices: TurnNotices, replies: Replies, needs: TurnNeeds) {
     this.failures = new FailureLog(needs.clock, room.log, needs.revealFailures)
     this.#room = room
     this.#replies = replies
     this.#notices = notices
     this.#needs = needs
-    this.#context = new HandlerContext(room, notices, needs)
+    this.#context = new HandlerContext(room, awayMs, notices, needs)
   }
 
   /** Handles messages of a member, or the refusal of such messages by the member's edge. */
@@ -94,9 +94,10 @@ export class Turns {
     }
     // The session has moved to another edge. Its client sends unacknowledged messages again there.
     if (!membership.isServedBy(from)) return
-    if (!membership.attached && !membership.wasAskedToAttach) {
+    const { detached } = membership
+    if (detached && !detached.isAsked) {
       // Its edge does not know that it counts as detached. Without an attach it would get no acks and no layers.
-      membership.wasAskedToAttach = true
+      detached.isAsked = true
       this.#replies.send(from, { kind: 'resend' })
     }
     if (message.kind === 'message') this.message(membership, message)
@@ -174,8 +175,10 @@ export class Turns {
       metrics.rateLimited.inc({ by: 'type' })
       return { code: 'rate_limited', message: `${type}: limit: ${perSecond}/s, and ${burst} at one moment` }
     }
+    const { handle = this.#room.definition.onMessage } = spec
+    if (!handle) return NOTHING
     const input = { type, data: valid.value, member: membership.member }
-    return this.#call('onMessage', input, undefined, spec)
+    return this.#turn(spec.handle ? handleName(type) : 'onMessage', handle, input, undefined, spec)
   }
 
   /** A message was applied. `effects`: the effects that its handler requested. */
@@ -516,15 +519,10 @@ export class Turns {
     return { ...event, to: ids.filter((id) => grants.has(id, layer!)) }
   }
 
-  /**
-   * Runs one handler, for a member or an input if it takes one. Throws the handler's error, or a RoomLogicError. The state is then as
-   * before, and the effects are dropped. `message`: the type of a member's message, which may have a handler.
-   */
-  #call(hook: Hook, subject?: Member | Input, options?: unknown, message?: MessageType): Effects {
-    if (message?.handle)
-      return this.#turn(handleName((subject as Input).type), message.handle, subject, options, message)
+  /** As `#turn`, for a handler of the definition, if it has one. */
+  #call(hook: Hook, member?: Member, options?: unknown): Effects {
     const handler = this.#hook(hook)
-    return handler ? this.#turn(hook, handler, subject, options, message) : NOTHING
+    return handler ? this.#turn(hook, handler, member, options) : NOTHING
   }
 
   #hook(hook: Hook): Handler | undefined {
@@ -560,6 +558,10 @@ export class Turns {
     return this.#turn(`tasks.${name}`, spec.handle, { ...outcome, id, data: valid?.value })
   }
 
+  /**
+   * Runs one handler, for a member or an input if it takes one. Throws the handler's error, or a RoomLogicError. The state is then as
+   * before, and the effects are dropped. `message`: the type of the message or call that it handles.
+   */
   #turn(
     name: string,
     handler: Handler,
@@ -576,18 +578,16 @@ export class Turns {
       if (message?.reply) context.requireReply()
       if (context.roles.length > 0) this.#changeRoles(left)
       state.commit()
-      this.#room.awayMs = 0
-      return context.end()
+      return context.end(true)
     } catch (error) {
       for (const { membership, before } of context.roles)
         memberships.change(membership, { spectator: before.spectator })
       tables.rollback()
       if (error instanceof StateTooLarge)
         this.#needs.metrics.limitsReached.inc({ room_type: definition.type, limit: 'state' })
+      context.end(false)
       state.undo()
       throw turnError(name, error, definition)
-    } finally {
-      context.end()
     }
   }
 
@@ -599,6 +599,7 @@ export class Turns {
       subject === undefined
         ? handler.call(definition, draft, context)
         : handler.call(definition, draft, subject, context, options)
+    if (returned === undefined) return draft
     const result = resultOf(name, draft, returned, [subject, options])
     if (result?.event !== undefined) {
       const { name: event, data, to } = (result.event ?? {}) as NonNullable<Result['event']>
@@ -626,7 +627,6 @@ export class Turns {
 /** Handlers that `#call` calls. */
 type Hook =
   | 'onJoin'
-  | 'onMessage'
   | 'onDisconnect'
   | 'onReconnect'
   | 'onLeave'
@@ -638,8 +638,6 @@ type Hook =
 /** Hook for a member that gets its role, and for one that loses it. */
 const joinHook = ({ spectator }: Member): Hook => (spectator ? 'spectators.onJoin' : 'onJoin')
 const leaveHook = ({ spectator }: Member): Hook => (spectator ? 'spectators.onLeave' : 'onLeave')
-
-type Input = MessageInput<string, unknown>
 
 /** Name of the handler of one message type, as in the code of the room type. */
 const handleName = (type: string): string => `messages.${type}.handle`

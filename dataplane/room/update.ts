@@ -37,11 +37,11 @@ export function takeUpdate(
   const { changes, log, memberships, state } = room
   const { events, joins, leaves, changed, acked } = changes
   const delta = state.flush()
+  state.version = room.definition.version
   const layers = state.hidden && { ...state.hidden.flush(), grants: room.grants.flush() }
   const stateChanged = (delta ?? layers?.unseen ?? layers?.changed[0]) !== undefined
   const bytes = state.nearLimit()
   if (bytes !== undefined) log.warn({ bytes, limit }, 'the state of the room comes near its limit')
-  room.flushedVersion = room.definition.version
   room.changes = new Changes()
   const left =
     leaves.length > 0
@@ -49,7 +49,7 @@ export function takeUpdate(
           .filter(({ departs }) => departs)
           .map(({ membership, reason }) => ({ member: membership.flushed, reason }))
       : NONE
-  const { presence, roles, renewed } = changed.size > 0 ? changesOf(changed, changes, memberships) : UNCHANGED
+  const { presence, roles, renewed } = changed.size > 0 ? changesOf(changed, changes) : UNCHANGED
   const membersChanged = joins.length > 0 || left.length > 0 || presence.length > 0 || roles.length > 0
   const shown = layers?.grants.length ? true : events.length > 0
   const visible = hidesMembers
@@ -83,7 +83,7 @@ export function takeUpdate(
   const acks: Update['acks'][number][] = []
   const outcomes: MemberOutcome[] = []
   for (const membership of acked) {
-    if (!memberships.has(membership)) continue
+    if (!membership.present) continue
     const { refs } = membership
     const { id: memberId } = membership.member
     for (const outcome of refs.between(refs.flushed, refs.last)) outcomes.push({ memberId, ...outcome })
@@ -133,18 +133,14 @@ interface MembersChanges {
 const UNCHANGED: MembersChanges = { presence: NONE, roles: NONE, renewed: NONE }
 
 /** Returns the changes of remaining members since the last flush, and marks them as flushed. */
-function changesOf(
-  changed: ReadonlySet<Membership>,
-  { joins }: Changes,
-  memberships: Memberships,
-): MembersChanges {
+function changesOf(changed: ReadonlySet<Membership>, { joins }: Changes): MembersChanges {
   const presence: Update['presence'][number][] = []
   const roles: Update['roles'][number][] = []
   const renewed: Update['renewed'][number][] = []
   for (const membership of changed) {
     const { member, flushed } = membership
     const { id: memberId, sub, connected, spectator, data } = member
-    if (!memberships.has(membership)) continue
+    if (!membership.present) continue
     // A new member joins in its present role.
     const changesRole =
       spectator !== flushed.spectator &&
@@ -188,8 +184,8 @@ export const withoutHistory = (room: RoomCore, format: JournalFormat): Uint8Arra
   pack(room, format, { base: { epoch: room.epoch, seq: room.seq }, updates: [] })
 
 function pack(room: RoomCore, format: JournalFormat, past: PastUpdates): Uint8Array {
-  const { awaited, createdAt, code, definition, epoch, flushedVersion, grants, seq, tables } = room
-  const { base, checksum, hidden } = room.state
+  const { awaited, createdAt, code, definition, epoch, grants, seq, tables } = room
+  const { base, checksum, hidden, version } = room.state
   return format.snapshot({
     epoch,
     seq,
@@ -202,7 +198,7 @@ function pack(room: RoomCore, format: JournalFormat, past: PastUpdates): Uint8Ar
       grants: grants.record(),
     },
     ...past,
-    stateVersion: flushedVersion,
+    stateVersion: version,
     tables: tables.flushed,
     createdAt,
     code,

@@ -136,7 +136,8 @@ export class RoomSaves implements RoomObserver {
    * Resolves to true if the database has the room.
    */
   async leaving(how: Leaving): Promise<boolean> {
-    const { cut, epoch, seq, state, unsaved } = this.#room
+    const { epoch, seq, state, unsaved } = this.#room
+    const cut = this.#room.wants?.cut
     const dirty = state.dirty && !cut
     if (!unsaved && !dirty) return true
     const room = {
