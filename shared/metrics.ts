@@ -244,8 +244,7 @@ function makeHistogram(registry: Registry, { name, help, labels, buckets = [] }:
     return kept
   }
   if (Object.keys(labels).length === 0) {
-    const kept = keep(one)
-    return { observe: (seconds: number) => kept.observe(seconds) }
+    return keep(one)
   }
   const find = seriesBy(labels, (values) => keep(one.labels(values)))
   return { observe: (values: LabelValues, seconds: number) => find(values).observe(seconds) }
@@ -286,24 +285,19 @@ function seriesBy<S extends object>(
     at.set(values[names.at(-1)!]!, one)
     return one
   }
-  const findOrAdd = (values: LabelValues): S => {
-    const found = find(values)
-    if (found !== undefined) return found
-    const bounded = Object.fromEntries(names.map((name) => [name, bound(name, values[name]!)]))
-    return find(bounded) ?? add(bounded)
-  }
   let last: LabelValues | undefined
   let lastSeries: S | undefined
-  // Mostly the series of the call before.
-  const isLast = (values: LabelValues): boolean => {
-    if (last === undefined) return false
-    for (const name of names) if (values[name] !== last[name]) return false
-    return true
-  }
   return (values) => {
-    if (isLast(values)) return lastSeries!
-    lastSeries = findOrAdd(values)
+    // Mostly the series of the call before.
+    let isLast = last !== undefined
+    for (const name of names) isLast &&= values[name] === last![name]
+    if (isLast) return lastSeries!
     last = values
+    lastSeries = find(values)
+    if (lastSeries === undefined) {
+      const bounded = Object.fromEntries(names.map((name) => [name, bound(name, values[name]!)]))
+      lastSeries = find(bounded) ?? add(bounded)
+    }
     return lastSeries
   }
 }
