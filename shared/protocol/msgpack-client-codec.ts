@@ -172,11 +172,11 @@ const unreadable = (error: unknown): ProtocolError =>
 function whole(reader: MsgpackReader, tables: StreamTables, rest: number): WholeBody {
   try {
     announce(reader, tables.keys)
-    const body = reader.withKeys(tables.keys)
+    reader.keys = tables.keys
     return {
-      state: body.value(),
-      members: readField(MEMBERS, body) as MemberInfo[],
-      layers: readLayers(body, tables, rest > 3),
+      state: reader.value(),
+      members: readField(MEMBERS, reader) as MemberInfo[],
+      layers: readLayers(reader, tables, rest > 3),
     }
   } catch (error) {
     throw unreadable(error)
@@ -186,10 +186,10 @@ function whole(reader: MsgpackReader, tables: StreamTables, rest: number): Whole
 function patch(reader: MsgpackReader, tables: StreamTables, rest: number): PatchBody {
   try {
     if (rest > 0) announce(reader, tables.keys)
-    const body = reader.withKeys(tables.keys)
+    reader.keys = tables.keys
     return {
-      delta: rest > 1 && !body.nil() ? readDelta(body) : undefined,
-      layers: readLayers(body, tables, rest > 2),
+      delta: rest > 1 && !reader.nil() ? readDelta(reader) : undefined,
+      layers: readLayers(reader, tables, rest > 2),
     }
   } catch (error) {
     throw new DeltaMismatch('the change cannot be read', { cause: error })
@@ -197,10 +197,9 @@ function patch(reader: MsgpackReader, tables: StreamTables, rest: number): Patch
 }
 
 /** `[[number, name?, checksum, keys, change], …]`, or nil. Without a checksum, the member no longer has the layer. */
-function readLayers(from: MsgpackReader, { names, layers }: StreamTables, present: boolean): LayerChange[] {
+function readLayers(reader: MsgpackReader, { names, layers }: StreamTables, present: boolean): LayerChange[] {
   const changes: LayerChange[] = []
-  if (!present || from.nil()) return changes
-  let reader = from
+  if (!present || reader.nil()) return changes
   for (let left = reader.array(); left > 0; left--) {
     const length = reader.array()
     const number = reader.value() as number
@@ -216,7 +215,7 @@ function readLayers(from: MsgpackReader, { names, layers }: StreamTables, presen
     const keys = layers.get(layer) ?? []
     layers.set(layer, keys)
     announce(reader, keys)
-    reader = reader.withKeys(keys)
+    reader.keys = keys
     changes.push({ layer, checksum, change: readDelta(reader) })
   }
   return changes
@@ -240,8 +239,13 @@ function readDelta(reader: MsgpackReader): Delta {
 
 function readChange(reader: MsgpackReader): Change {
   const code = reader.peek()
-  if (isMap(code)) return reader.nested(() => objectDelta(readChanges(reader, readKey, readChange)))
-  if (isArray(code)) return reader.nested(() => readArray(reader))
+  const isDeeper = isMap(code)
+  if (isDeeper || isArray(code)) {
+    reader.down()
+    const change = isDeeper ? objectDelta(readChanges(reader, readKey, readChange)) : readArray(reader)
+    reader.up()
+    return change
+  }
   const value = reader.value()
   return code === NIL ? REMOVE : new Replace(value)
 }

@@ -148,16 +148,22 @@ export class MsgpackWriter {
   string(value: string): void {
     const length = value.length
     this.#reserve(length * 3 + 5)
-    let at = this.#length + stringHeader(length)
+    const bytes = this.#bytes
+    const start = this.#length
+    let at = start + (length < 32 ? 1 : 2)
     for (let i = 0; i < length; i++) {
       const c = value.charCodeAt(i)
       if (c >= 0x80 || length > 64) {
         this.#longString(value)
         return
       }
-      this.#bytes[at++] = c
+      bytes[at++] = c
     }
-    this.#stringHeader(length)
+    if (length < 32) bytes[start] = 0xa0 | length
+    else {
+      bytes[start] = 0xd9
+      bytes[start + 1] = length
+    }
     this.#length = at
   }
 
@@ -290,7 +296,8 @@ const FLOAT = new DataView(new ArrayBuffer(8))
  */
 export class MsgpackReader {
   #bytes: Uint8Array
-  readonly #keys: readonly string[] | undefined
+  /** Strings for integers as map keys (`Reading.keys`). */
+  keys: readonly string[] | undefined
   readonly #levels: number
   readonly #bin: 'view' | 'copy' | undefined
   readonly #known: KnownStrings | undefined
@@ -300,7 +307,7 @@ export class MsgpackReader {
 
   constructor(bytes: Uint8Array, reading: Reading = FRAME) {
     this.#bytes = bytes
-    this.#keys = reading.keys
+    this.keys = reading.keys
     this.#levels = reading.levels ?? FRAME_LEVELS
     this.#bin = reading.bin
     this.#known = reading.known
@@ -315,11 +322,6 @@ export class MsgpackReader {
     this.#level = 0
   }
 
-  /** Returns a reader of the remaining bytes that knows the strings of integer keys. */
-  withKeys(keys: readonly string[]): MsgpackReader {
-    return new MsgpackReader(this.#bytes, { keys, at: this.#at })
-  }
-
   /** Offset of the next value. At the end: the number of bytes. */
   get at(): number {
     return this.#at
@@ -327,8 +329,7 @@ export class MsgpackReader {
 
   /** First byte of the next value. */
   peek(): number {
-    this.#need(1)
-    return this.#bytes[this.#at]!
+    return this.#bytes[this.#at] ?? this.#endsEarly()
   }
 
   /** Reads nil and returns true if it is next. */
@@ -368,19 +369,21 @@ export class MsgpackReader {
   key(): string {
     const key = (this.#known && this.text()) ?? this.value()
     if (typeof key === 'string') return key
-    if (typeof key !== 'number' || !this.#keys)
+    if (typeof key !== 'number' || !this.keys)
       throw new ProtocolError(`a ${typeof key} is a key; keys are strings`)
-    const name = this.#keys[key]
-    if (name === undefined) throw new ProtocolError(`key ${key} of ${this.#keys.length} is unknown`)
+    const name = this.keys[key]
+    if (name === undefined) throw new ProtocolError(`key ${key} of ${this.keys.length} is unknown`)
     return name
   }
 
-  /** Runs `read` one level deeper. */
-  nested<T>(read: () => T): T {
-    this.#down()
-    const result = read()
+  /** The values that follow, until `up`, are one level deeper. */
+  down(): void {
+    if (++this.#level > this.#levels)
+      throw new ProtocolError(`a value lies deeper than ${this.#levels} levels`)
+  }
+
+  up(): void {
     this.#level--
-    return result
   }
 
   /** Reads any value. A reader with the option `bin` returns bytes in it, as a `Data`. */
@@ -442,7 +445,7 @@ export class MsgpackReader {
   }
 
   #elements(): Json[] {
-    this.#down()
+    this.down()
     const length = this.array()
     const elements: Json[] = []
     for (let i = 0; i < length; i++) elements.push(this.value())
@@ -451,7 +454,7 @@ export class MsgpackReader {
   }
 
   #entries(): Record<string, Json> {
-    this.#down()
+    this.down()
     const size = this.map()
     const object: Record<string, Json> = {}
     for (let i = 0; i < size; i++) {
@@ -464,11 +467,6 @@ export class MsgpackReader {
     }
     this.#level--
     return object
-  }
-
-  #down(): void {
-    if (++this.#level > this.#levels)
-      throw new ProtocolError(`a value lies deeper than ${this.#levels} levels`)
   }
 
   /** `size`: number of bytes after the type. */
@@ -504,11 +502,6 @@ export class MsgpackReader {
     }
   }
 
-  #finite(value: number): number {
-    if (!Number.isFinite(value)) throw new ProtocolError(`${value} is not JSON; numbers are finite`)
-    return value
-  }
-
   #safe(value: number): number {
     if (!Number.isSafeInteger(value)) throw new UnsafeInteger(value)
     return value
@@ -529,20 +522,21 @@ export class MsgpackReader {
   #float(size: 4 | 8): number {
     const start = this.#skip(size)
     for (let i = 0; i < size; i++) FLOAT.setUint8(i, this.#bytes[start + i]!)
-    return this.#finite(size === 4 ? FLOAT.getFloat32(0) : FLOAT.getFloat64(0))
+    const value = size === 4 ? FLOAT.getFloat32(0) : FLOAT.getFloat64(0)
+    if (!Number.isFinite(value)) throw new ProtocolError(`${value} is not JSON; numbers are finite`)
+    return value
   }
 
   /** Advances by `size` bytes and returns their offset. */
   #skip(size: number): number {
-    this.#need(size)
     const at = this.#at
-    this.#at += size
+    if (at + size > this.#bytes.length) this.#endsEarly()
+    this.#at = at + size
     return at
   }
 
-  #need(size: number): void {
-    if (this.#at + size > this.#bytes.length)
-      throw new ProtocolError(`the frame of ${this.#bytes.length} bytes ends within a value`)
+  #endsEarly(): never {
+    throw new ProtocolError(`the frame of ${this.#bytes.length} bytes ends within a value`)
   }
 
   #unexpected(code: number, wanted: string): ProtocolError {

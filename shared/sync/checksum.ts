@@ -76,7 +76,7 @@ export function hashScalar(value: null | boolean | number | string): number {
 export const hashKey = hashString
 
 /** Returns the summand of one entry in its container's sum, from an index or `hashKey`, and the hash of the value. */
-export const hashEntry = (key: number, value: number): number => mix(key, value)
+export const hashEntry = mix
 
 /** Returns the hash of a container, from the sum of its entries modulo 2^32. */
 export const hashContainer = (isArray: boolean, sum: number): number => mix(isArray ? ARRAY : OBJECT, sum)
