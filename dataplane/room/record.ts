@@ -65,7 +65,6 @@ export interface Additions extends PendingAdditions {
   wrote(added: readonly Uint8Array[]): void
 }
 
-type Write = (fence: Fence) => Promise<boolean>
 type AddingWrite = (fence: Fence, added: readonly Uint8Array[]) => Promise<boolean>
 type Standing = 'same' | 'next' | 'rewritten' | 'lost'
 
@@ -129,13 +128,18 @@ export class RoomRecord {
     const number = ++this.#entries
     const { ttlMs } = this.#life
     const wakeAt = this.#dueAt
-    const done = this.#inOrder(async () => {
+    const { records } = this.#needs
+    const done = this.#inOrder(() =>
       // The store had lost the record while this entry waited, and a whole write contains the entry.
-      if (number <= this.#covered) return true
-      const write: AddingWrite = (fence, added) =>
-        this.#needs.records.commit(this.#room.name, fence, entry, ttlMs, added)
-      return this.#waking(wakeAt, flushed, write, 'appends')
-    })
+      number <= this.#covered
+        ? true
+        : this.#waking(
+            wakeAt,
+            flushed,
+            (fence, added) => records.commit(this.#room.name, fence, entry, ttlMs, added),
+            'appends',
+          ),
+    )
     this.#countFor(ttlMs)
     return done
   }
@@ -204,7 +208,7 @@ export class RoomRecord {
     if (!added) return false
     const known = this.#wakeAt ?? Number.POSITIVE_INFINITY
     if (wakeAt !== undefined && wakeAt < known && !(await this.#requireWakeup(wakeAt))) return false
-    const stored = await this.#writeUntilCertain((fence) => write(fence, added), appends)
+    const stored = await this.#writeUntilCertain(write, added, appends)
     if (stored && added.length > 0) this.#additions.wrote(added)
     if (stored && this.#wakeAt !== wakeAt) this.#sendWakeup(wakeAt)
     return stored
@@ -284,12 +288,16 @@ export class RoomRecord {
   }
 
   /** Writes until the answer is certain. Repeats a write only after the record has shown that it is not stored. */
-  async #writeUntilCertain(write: Write, appends?: 'appends'): Promise<boolean> {
+  async #writeUntilCertain(
+    write: AddingWrite,
+    added: readonly Uint8Array[],
+    appends?: 'appends',
+  ): Promise<boolean> {
     for (let attempt = 0; ; attempt++) {
       let fenced = false
       let ranInPart = false
       try {
-        if (await write(this.#fence)) return this.#advance()
+        if (await write(this.#fence, added)) break
         fenced = true
       } catch (error) {
         ranInPart = error instanceof StoreRefused
@@ -298,11 +306,13 @@ export class RoomRecord {
       const standing = await this.#standing()
       if (standing === 'rewritten') return true
       // Only this node writes under its epoch, so this is the same write, sent or answered twice.
-      if (standing === 'next') return this.#advance()
+      if (standing === 'next') break
       if (standing === 'lost' || fenced) return false
       // The entry may be in the journal without the commit that counts it. A second copy would make the record unreadable.
       if (appends && ranInPart) return this.#writeWhole()
     }
+    this.#fence = { epoch: this.#fence.epoch, version: this.#fence.version + 1 }
+    return true
   }
 
   /**
@@ -478,26 +488,19 @@ export class RoomRecord {
     return standing === 'same' || standing === 'rewritten'
   }
 
-  #advance(): true {
-    this.#fence = { epoch: this.#fence.epoch, version: this.#fence.version + 1 }
-    return true
-  }
-
   /** Runs `work` after all earlier work. */
-  #inOrder(work: () => Promise<boolean>): Promise<boolean> {
-    const done = this.#last.then(() => this.#timed(work))
+  #inOrder(work: () => Promise<boolean> | boolean): Promise<boolean> {
+    const { clock, metrics } = this.#needs
+    const done = this.#last.then(async () => {
+      const began = clock.monotonic()
+      const stored = await work()
+      metrics.commitDuration.observe((clock.monotonic() - began) / 1000)
+      // A lost room stays frozen until it is gone.
+      if (stored) this.#setUncertain(false)
+      return stored
+    })
     this.#last = done.catch(() => false)
     return done
-  }
-
-  async #timed(work: () => Promise<boolean>): Promise<boolean> {
-    const { clock, metrics } = this.#needs
-    const began = clock.monotonic()
-    const stored = await work()
-    metrics.commitDuration.observe((clock.monotonic() - began) / 1000)
-    // A lost room stays frozen until it is gone.
-    if (stored) this.#setUncertain(false)
-    return stored
   }
 
   /**
