@@ -128,8 +128,6 @@ const numberOfName = (name: string): number | undefined => NAME_NUMBERS.get(name
 
 /** Fields of an object. Undefined values are not written. */
 type Fields = { readonly [name: string]: unknown }
-/** Room and kind are written before the other fields. */
-const isField = (name: string): boolean => name !== 'room' && name !== 'kind'
 
 /** The envelope has a version that this node does not know. */
 export class UnknownVersion extends Error {
@@ -250,7 +248,7 @@ export class EnvelopeWriter {
     }
     this.#room(message.message.room)
     to.value(KIND_NUMBERS.get(message.message.kind) ?? message.message.kind)
-    this.#fields(message.message as Fields, isField)
+    this.#fields(message.message as Fields, true)
   }
 
   /** Writes a value that may contain bytes. Undefined properties are not written. */
@@ -266,15 +264,15 @@ export class EnvelopeWriter {
     }
   }
 
-  /** `isWritten`: selects the fields. Default: all. */
-  #fields(object: Fields, isWritten?: (name: string) => boolean): void {
+  /** `isMessage`: a message, whose room and kind are written already. */
+  #fields(object: Fields, isMessage = false): void {
     const to = this.#writer
-    let size = 0
-    for (const name in object) if (object[name] !== undefined && isWritten?.(name) !== false) size++
+    let size = isMessage ? -2 : 0
+    for (const name in object) if (object[name] !== undefined) size++
     to.map(size)
     for (const name in object) {
       const below = object[name]
-      if (below === undefined || isWritten?.(name) === false) continue
+      if (below === undefined || (isMessage && (name === 'room' || name === 'kind'))) continue
       to.key(name, numberOfName)
       this.#value(below as Data)
     }

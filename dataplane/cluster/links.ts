@@ -231,25 +231,28 @@ export class NodeLinks {
 
   /** Passes an envelope to the bus. Calls `taken` in a later turn, when the bus has taken it. */
   #handOver(link: Outgoing, envelope: Uint8Array, taken?: () => void): void {
-    const { bus } = this.#environment
-    const finish = (error?: unknown): void => {
-      if (error) this.#lost(link, error)
-      else {
-        this.#busFails = false
-        taken?.()
-      }
-    }
+    const { bus, defer } = this.#environment
     try {
       // Deferred, so that a large envelope does not fill a turn of the event loop alone.
-      if (
-        bus.send?.(link.channel, envelope, taken && ((error) => this.#environment.defer(() => finish(error))))
-      )
-        return
+      const sent = taken && ((error: unknown) => defer(() => this.#handedOver(link, taken, error)))
+      if (bus.send?.(link.channel, envelope, sent)) return
     } catch (error) {
-      finish(error)
+      this.#lost(link, error)
       return
     }
-    bus.publish(link.channel, envelope).then(() => finish(), finish)
+    bus.publish(link.channel, envelope).then(
+      () => this.#handedOver(link, taken),
+      (error: unknown) => this.#lost(link, error),
+    )
+  }
+
+  #handedOver(link: Outgoing, taken: (() => void) | undefined, error?: unknown): void {
+    if (error) {
+      this.#lost(link, error)
+      return
+    }
+    this.#busFails = false
+    taken?.()
   }
 
   /** Handles a failed publish. The receiver detects the gap in the numbers, at the latest with the beats after the bus works again. */
