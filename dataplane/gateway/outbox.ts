@@ -157,8 +157,13 @@ export class Outbox {
     this.#bytes = 0
     this.#frame = undefined
     this.#more = undefined
-    const taken = more ? this.#gather([frame, ...more], bytes) : this.#socket.write(frame)
-    if (taken) this.#behind = 0
+    let isTaken: boolean
+    if (!more) isTaken = this.#socket.write(frame)
+    else {
+      const frames = [frame, ...more]
+      isTaken = bytes <= COPY_BYTES ? this.#socket.write(joinFrames(frames)) : this.#socket.writev(frames)
+    }
+    if (isTaken) this.#behind = 0
     else this.#fallBehind()
     this.#wrote()
     return bytes
@@ -171,10 +176,6 @@ export class Outbox {
     this.#more = undefined
     this.#bytes = 0
     this.#held = 0
-  }
-
-  #gather(frames: readonly Frame[], bytes: number): boolean {
-    return bytes <= COPY_BYTES ? this.#socket.write(joinFrames(frames)) : this.#socket.writev(frames)
   }
 
   #fallBehind(): void {
