@@ -274,15 +274,14 @@ export class TickTimer {
 }
 
 /** The flushes of a room: at most one for each slot of its rate, if a flush is wanted. */
-export class FlushTimer {
+export class FlushTimer extends Timer {
   readonly #pace: FixedRate
-  readonly #timer: Timer
   #doneAt = Number.NEGATIVE_INFINITY
 
   /** `phase` (0–1): where in an interval this room flushes. */
   constructor(pacing: Pacing, phase: number, flush: () => void) {
+    super(pacing.scheduler, flush)
     this.#pace = new FixedRate(pacing, phase)
-    this.#timer = pacing.scheduler.timer(flush)
   }
 
   /** Sets the flushes per second. 0: no limit. */
@@ -290,31 +289,17 @@ export class FlushTimer {
     this.#pace.set(rate)
   }
 
-  /** True if a flush waits. */
-  get waits(): boolean {
-    return this.#timer.waiting
-  }
-
   /** Flushes at the rate, unless a flush waits already. */
   paced(now: number): void {
-    if (this.#timer.waiting) return
+    if (this.waiting) return
     const due = this.#pace.next(now, this.#doneAt)
-    if (due <= now) this.#timer.soon()
-    else this.#timer.at(due)
-  }
-
-  /** Flushes at the end of this turn of the event loop. */
-  soon(): void {
-    this.#timer.soon()
+    if (due <= now) this.soon()
+    else this.at(due)
   }
 
   /** A flush takes place. */
   done(now: number): void {
     this.#doneAt = now
-  }
-
-  cancel(): void {
-    this.#timer.cancel()
   }
 }
 
