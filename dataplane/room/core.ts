@@ -187,6 +187,5 @@ export function refit(core: RoomCore, definition: RoomDefinition, needs: Migrati
       : `the state of ${roomId} does not fit: ${text}`
   }
   core.definition = definition
-  core.memberships.rates.forget()
   return undefined
 }

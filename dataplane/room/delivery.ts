@@ -287,13 +287,50 @@ export class Delivery {
   } {
     if (update.events.length + acked.length + parting.length === 0)
       return { personal: NO_EDGES, leaving: NO_EDGES }
-    const departed = new Set(parting.map(({ membership }) => membership))
-    const events = new Map<Membership, EventMessage[]>()
-    const give = (membership: Membership, event: EventMessage) => {
-      if (events.get(membership)?.at(-1) !== event) append(events, membership, event)
+    const events = update.events.length > 0 ? this.#eventsOf(update, joins, parting) : undefined
+    const parts = new Map<string, PersonalPart[]>()
+    const allOutcomes = update.outcomes.length > 0 ? outcomesOf(update) : undefined
+    for (let i = 0; i < acked.length; i++) {
+      const membership = acked[i]!
+      const { ref: ack, forgotten } = update.acks[i]!
+      const outcomes = allOutcomes?.get(membership.member.id)
+      if (!membership.detached)
+        append(parts, membership.edge, {
+          member_id: membership.subscriptionId,
+          events: events?.get(membership) ?? NONE,
+          ack,
+          ...(outcomes && { outcomes }),
+          ...(forgotten > 0 && { forgotten }),
+        })
+      events?.delete(membership)
     }
-    for (let index = 0; index < update.events.length; index++) {
-      const event = update.events[index]!
+    if (events)
+      for (const [{ detached, edge, subscriptionId }, own] of events)
+        if (!detached) append(parts, edge, { member_id: subscriptionId, events: own })
+    const leaving = new Map<string, string[]>()
+    for (const leave of parting) {
+      const { membership } = leave
+      if (membership.detached) continue
+      append(leaving, membership.edge, membership.subscriptionId)
+      const last = this.#lastPart(leave, update)
+      if (last) append(parts, membership.edge, last)
+    }
+    return { personal: parts, leaving }
+  }
+
+  /** Returns the events of a flush that single members get, by member. */
+  #eventsOf(
+    { events }: Update,
+    joins: Flush['changes']['joins'],
+    parting: readonly PendingLeave[],
+  ): Map<Membership, EventMessage[]> {
+    const departed = new Set(parting.map(({ membership }) => membership))
+    const byMember = new Map<Membership, EventMessage[]>()
+    const give = (membership: Membership, event: EventMessage) => {
+      if (byMember.get(membership)?.at(-1) !== event) append(byMember, membership, event)
+    }
+    for (let index = 0; index < events.length; index++) {
+      const event = events[index]!
       // New members do not get the shared frames of the flush with their join. Later events of that flush go to each of them.
       if (!event.to && joins.length === 0) continue
       const message = this.#frames.event(event)
@@ -305,36 +342,7 @@ export class Delivery {
         if (membership?.announced && !departed.has(membership)) give(membership, message)
       }
     }
-    const parts = new Map<string, PersonalPart[]>()
-    const add = (membership: Membership, part: PersonalPart) => {
-      if (membership.detached) return
-      append(parts, membership.edge, part)
-    }
-    const allOutcomes = update.outcomes.length > 0 ? outcomesOf(update) : undefined
-    for (let i = 0; i < acked.length; i++) {
-      const membership = acked[i]!
-      const { ref: ack, forgotten } = update.acks[i]!
-      const outcomes = allOutcomes?.get(membership.member.id)
-      add(membership, {
-        member_id: membership.subscriptionId,
-        events: events.get(membership) ?? NONE,
-        ack,
-        ...(outcomes && { outcomes }),
-        ...(forgotten > 0 && { forgotten }),
-      })
-      events.delete(membership)
-    }
-    for (const [membership, own] of events)
-      add(membership, { member_id: membership.subscriptionId, events: own })
-    const leaving = new Map<string, string[]>()
-    for (const leave of parting) {
-      const { membership } = leave
-      if (membership.detached) continue
-      append(leaving, membership.edge, membership.subscriptionId)
-      const last = this.#lastPart(leave, update)
-      if (last) add(membership, last)
-    }
-    return { personal: parts, leaving }
+    return byMember
   }
 
   /** Returns, by edge, the members that join with this flush, each with its snapshot. */

@@ -4,7 +4,6 @@ import { playerOf } from '../traffic.ts'
 import type { Member } from './definition-types.ts'
 import type { OutcomeLimits } from './limits.ts'
 import { frozenMember, type MembershipRecord, memberFor } from './member.ts'
-import { Rates } from './rates.ts'
 import { Deduplicator, sharesShrink } from './refs.ts'
 import type { RoomTurn } from './room-code.ts'
 
@@ -30,8 +29,6 @@ export class Memberships {
   readonly edges: ReadonlyMap<string, number> = this.#edges
   /** Number of members per codec. Members without a socket count, because they get missed updates after a resume. */
   readonly codecs: ReadonlyMap<Subprotocol, number> = this.#codecs
-  /** Remaining rates of the members' messages. */
-  readonly rates = new Rates()
   #members: readonly Member[] | undefined
   #players: readonly Member[] | undefined
   #spectators: readonly Member[] | undefined
@@ -47,14 +44,6 @@ export class Memberships {
 
   get spectatorCount(): number {
     return this.#spectatorCount
-  }
-
-  /** The edge with the most attached members. */
-  get busiestEdge(): string | undefined {
-    let busiest: string | undefined
-    for (const [edge, members] of this.#edges)
-      if (busiest === undefined || members > this.#edges.get(busiest)!) busiest = edge
-    return busiest
   }
 
   /** The members. The array stays the same until a member joins, leaves or changes. */
@@ -129,7 +118,6 @@ export class Memberships {
     if (sub !== null) this.#bySub.set(sub, (this.#bySub.get(sub) ?? new Set()).add(membership))
     if (membership.member.spectator) this.#spectatorCount++
     this.#changed(membership.member)
-    this.rates.join(membership.principal)
     // All members together keep no more than before, so each keeps less.
     if (sharesShrink(this.size)) for (const { refs } of this) refs.share(this.size)
     if (!membership.detached) add(this.#edges, membership.edge, 1)
@@ -149,7 +137,6 @@ export class Memberships {
     if (sub !== null && own?.size === 0) this.#bySub.delete(sub)
     if (membership.member.spectator) this.#spectatorCount--
     this.#changed(membership.member)
-    this.rates.leave(membership.principal)
   }
 
   /** The departure of a removed membership is delivered. */

@@ -112,7 +112,13 @@ export class RoomFrames {
     const { events, left, joined, presence, roles } = update
     const frames: Frame[] = []
     for (const event of events) if (!event.to) frames.push(this.message(this.event(event), subprotocol))
-    if (this.hidesMembers) return frames.length > 0 ? joinFrames(frames) : undefined
+    if (!this.hidesMembers && left.length + joined.length + presence.length + roles.length > 0)
+      this.#addMembers(update, subprotocol, frames)
+    return frames.length > 0 ? joinFrames(frames) : undefined
+  }
+
+  /** Encodes the changes of the list of members. */
+  #addMembers({ left, joined, presence, roles }: Update, subprotocol: Subprotocol, frames: Frame[]): void {
     const add = (member_id: string, sub: string | null, entry: Partial<Member> = {}) => {
       const { connected, spectator } = entry
       const info = {
@@ -129,7 +135,6 @@ export class RoomFrames {
     for (const role of roles)
       add(role.memberId, role.sub, this.#lists(role) ? { ...role, connected: true } : undefined)
     for (const entry of presence) if (this.#lists(entry)) add(entry.memberId, entry.sub, entry)
-    return frames.length > 0 ? joinFrames(frames) : undefined
   }
 
   /** Returns the members that the others see leave, and then those that they see join. */

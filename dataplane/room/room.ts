@@ -89,8 +89,7 @@ export class Room {
   readonly #notices: Notices
   /** The observer of each feature of the node. Undefined: the room type does not use the feature. */
   #observers: readonly (RoomObserver | undefined)[] = []
-  /** True: members do not see each other. */
-  readonly #hidesMembers: boolean
+  readonly #frames: RoomFrames
   /** 0–1: where in an interval this room flushes and ticks. */
   readonly #phase: number
   readonly #idle: Timer
@@ -144,12 +143,12 @@ export class Room {
     this.#late = new Inbox(limits.waitingMessages)
     this.#actsSince = clock.monotonic()
     this.#phase = needs.random.float()
-    this.#hidesMembers = definition.hidesMembers
     const frames = new RoomFrames(roomIdOf(address), needs.codecs, {
       hidesMembers: definition.hidesMembers,
       showsSpectators: showsSpectatorsOf(definition),
       hasLayers: haveLayers(definition.layers),
     })
+    this.#frames = frames
     this.core = coreOf(claimed, frames, needs)
     const { core } = this
     this.#seen = { uncertain: false, epoch: core.epoch }
@@ -292,7 +291,10 @@ export class Room {
   /** Replaces the definition by another one of the same type. Returns why the room keeps the old one. Undefined: it was replaced. */
   redefine(definition: RoomDefinition): string | undefined {
     const problem = refit(this.core, definition, this.#needs)
-    if (problem === undefined) this.#follow(definition, 'redefined')
+    if (problem === undefined) {
+      this.#turns.forgetRates()
+      this.#follow(definition, 'redefined')
+    }
     this.#after()
     return problem
   }
@@ -377,7 +379,11 @@ export class Room {
 
   /** The node with most of the members' sockets. */
   get mostlyAt(): string | undefined {
-    return this.core.memberships.busiestEdge
+    const { edges } = this.core.memberships
+    let busiest: string | undefined
+    for (const [edge, members] of edges)
+      if (busiest === undefined || members > edges.get(busiest)!) busiest = edge
+    return busiest
   }
 
   /** True if the room applies nothing, because the node may not act or the store does not answer. */
@@ -436,7 +442,7 @@ export class Room {
     const { changes, inFlight, wants } = this.core
     const { flush } = wants
     wants.flush = undefined
-    if (changes.since !== undefined && flush === 'paced' && this.#flushes.waits) return
+    if (changes.since !== undefined && flush === 'paced' && this.#flushes.waiting) return
     const now = this.#needs.clock.monotonic()
     changes.since ??= now
     // After the flush in flight, or after the thaw, the next one is scheduled anyway.
@@ -464,7 +470,7 @@ export class Room {
     const { core } = this
     if (core.inFlight || this.#frozen || this.#ended) return
     this.#flushes.done(this.#needs.clock.monotonic())
-    const flush = takeUpdate(core, this.#hidesMembers, this.#notices, this.#durability, this.#needs.limits)
+    const flush = takeUpdate(core, this.#frames, this.#notices, this.#durability, this.#needs.limits)
     if (!flush) {
       this.#delivered(undefined)
       return

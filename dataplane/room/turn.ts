@@ -23,6 +23,7 @@ import type { TurnHook } from './hooks.ts'
 import type { RoomEvent } from './journal.ts'
 import { mayHave } from './limits.ts'
 import type { Membership } from './memberships.ts'
+import { Rates } from './rates.ts'
 import type { Replies } from './replies.ts'
 import { type CodeRoom, type RoomCode, type RoomTurn, turnOf } from './room-code.ts'
 import { StateTooLarge, turnError } from './state.ts'
@@ -72,6 +73,7 @@ export class Turns {
   readonly #notices: TurnNotices
   readonly #needs: TurnNeeds
   readonly #context: HandlerContext
+  readonly #rates = new Rates()
 
   /** `awayMs`: milliseconds for which the room had no owner. */
   constructor(room: TurnedRoom, awayMs: number, notices: TurnNotices, replies: Replies, needs: TurnNeeds) {
@@ -81,6 +83,22 @@ export class Turns {
     this.#notices = notices
     this.#needs = needs
     this.#context = new HandlerContext(room, awayMs, notices, needs)
+    for (const { principal } of room.memberships) this.#rates.join(principal)
+  }
+
+  /** The rates of messages have changed: all members start again with full rates. */
+  forgetRates(): void {
+    this.#rates.forget()
+  }
+
+  #enter(membership: Membership): void {
+    this.#room.memberships.add(membership)
+    this.#rates.join(membership.principal)
+  }
+
+  #exit(membership: Membership): void {
+    this.#room.memberships.remove(membership)
+    this.#rates.leave(membership.principal)
   }
 
   /** Handles messages of a member, or the refusal of such messages by the member's edge. */
@@ -170,7 +188,7 @@ export class Turns {
       return valid.cause === undefined
         ? { code: 'invalid_payload', message: `${type}: ${valid.message}` }
         : this.failures.explain(`the validator of ${type}`, valid.cause)
-    if (spec.rate && !this.#room.memberships.rates.take(membership.principal, type, spec.rate, clock)) {
+    if (spec.rate && !this.#rates.take(membership.principal, type, spec.rate, clock)) {
       const { perSecond, burst } = spec.rate
       metrics.rateLimited.inc({ by: 'type' })
       return { code: 'rate_limited', message: `${type}: limit: ${perSecond}/s, and ${burst} at one moment` }
@@ -206,7 +224,7 @@ export class Turns {
   join(membership: Membership, options: unknown): Refused | undefined {
     const { changes, memberships, tables, wants } = this.#room
     const { member, sessionId, joinRequest, principal } = membership
-    memberships.add(membership)
+    this.#enter(membership)
     if (!member.spectator) tables.reservations.delete(seatName(member.sub, sessionId))
     const hook = joinHook(member)
     const turn = {
@@ -221,7 +239,7 @@ export class Turns {
     try {
       effects = this.#needs.code.run(turn, () => this.#call(hook, member, options))
     } catch (error) {
-      memberships.remove(membership)
+      this.#exit(membership)
       memberships.release(membership)
       tables.rollback()
       return this.failures.explain(hook, error)
@@ -236,13 +254,13 @@ export class Turns {
 
   /** Another session of the player takes over a seat. No member joins or leaves. `data`: claim of that session's token. */
   replace(before: Membership, membership: Membership, data: JsonObject | null): void {
-    const { changes, memberships, wants } = this.#room
+    const { changes, wants } = this.#room
     membership.flushed = before.flushed
     changes.replace(before, membership)
     // Members do not have the changes of the seat since the last flush yet.
     changes.changed.add(membership)
-    memberships.add(membership)
-    memberships.remove(before)
+    this.#enter(membership)
+    this.#exit(before)
     this.#logMember(membership, 'member replaced')
     this.renew(membership, data)
     this.connected(membership, true)
@@ -333,9 +351,9 @@ export class Turns {
   }
 
   #remove(membership: Membership, reason: DepartureReason, end: SeatEnd = {}): void {
-    const { changes, memberships } = this.#room
+    const { changes } = this.#room
     changes.part(membership, reason, end)
-    memberships.remove(membership)
+    this.#exit(membership)
     this.#logMember(membership, 'member left', reason)
   }
 

@@ -1,6 +1,5 @@
 import { Changes, type Flush } from './changes.ts'
 import { type RoomCore, showsSpectatorsOf } from './core.ts'
-import type { RoomDefinition } from './definition.ts'
 import type { Member } from './definition-types.ts'
 import type { JournalFormat, MemberOutcome, PastUpdates, Position, Update } from './journal.ts'
 import type { MembershipRecord } from './member.ts'
@@ -17,6 +16,12 @@ export interface PendingAdditions {
   flush(at: Position): readonly Uint8Array[]
 }
 
+/** Whom the members of a room see (`RoomFrames`). */
+interface ShownMembers {
+  readonly hidesMembers: boolean
+  readonly showsSpectators: boolean
+}
+
 /** Packs updates for the journal. */
 interface Packing {
   /** Undefined: the room is not stored. */
@@ -24,12 +29,11 @@ interface Packing {
 }
 
 /**
- * Takes all changes of a room since the last flush as one update. Undefined: there is nothing to flush. `hidesMembers`: members do not see
- * each other.
+ * Takes all changes of a room since the last flush as one update. Undefined: there is nothing to flush. `shown`: whom members see.
  */
 export function takeUpdate(
   room: RoomCore,
-  hidesMembers: boolean,
+  { hidesMembers, showsSpectators }: ShownMembers,
   additions: PendingAdditions,
   journal: Packing,
   { stateBytes: limit }: { readonly stateBytes: number },
@@ -56,7 +60,7 @@ export function takeUpdate(
     ? shown || delta !== undefined || (layers !== undefined && layers.changed.length > 0)
     : shown ||
       stateChanged ||
-      (membersChanged && changesList(room.definition, joins, { left, presence, roles }))
+      (membersChanged && changesList(showsSpectators, joins, { left, presence, roles }))
   const tables = room.tables.flush()
   const recorded =
     acked.length > 0 ||
@@ -76,7 +80,7 @@ export function takeUpdate(
     membership.joinedSeq = room.seq
     ;(replaces ? replaced : joined).push(membership.record())
   }
-  if (bringsPlayer({ joined, roles })) room.awaited = false
+  if (room.awaited && bringsPlayer({ joined, roles })) room.awaited = false
   // The turns of the requests did not know this seq.
   for (const { answer } of tables?.outcomes?.set ?? NONE) if ('reply' in answer) answer.seq = room.seq
   const stillHere: Membership[] = []
@@ -114,7 +118,7 @@ export function takeUpdate(
     update,
     additions: additions.flush(update),
     packed: journal.entry(update),
-    members: showsSpectatorsOf(room.definition) ? memberships.members : memberships.players,
+    members: showsSpectators ? memberships.members : memberships.players,
     playerCount: memberships.playerCount,
     spectatorCount: memberships.spectatorCount,
     stateChanged,
@@ -157,12 +161,11 @@ function changesOf(changed: ReadonlySet<Membership>, { joins }: Changes): Member
 
 /** True if the list of members that all members see is another one after these changes. */
 function changesList(
-  definition: RoomDefinition,
+  showsSpectators: boolean,
   joins: Changes['joins'],
   { left, presence, roles }: Pick<Update, 'left' | 'presence' | 'roles'>,
 ): boolean {
-  const isListed = ({ spectator }: { readonly spectator: boolean }) =>
-    !spectator || showsSpectatorsOf(definition)
+  const isListed = ({ spectator }: { readonly spectator: boolean }) => !spectator || showsSpectators
   return (
     roles.length > 0 ||
     joins.some(({ membership }) => isListed(membership.member)) ||
