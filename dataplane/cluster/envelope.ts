@@ -175,15 +175,11 @@ export class EnvelopeWriter {
   /** Chunks before the content of the writer. Large frames are chunks without a copy. */
   #chunks: Uint8Array[] = []
   #chunkBytes = 0
-  #messages = 0
+  /** Number of messages. Only the writer changes it. */
+  messages = 0
 
   constructor(header: Uint8Array) {
     this.#header = header
-  }
-
-  /** Number of messages. */
-  get messages(): number {
-    return this.#messages
   }
 
   /** Size of the messages in bytes. */
@@ -203,7 +199,7 @@ export class EnvelopeWriter {
       for (const [room, index] of this.#rooms) if (index >= known) this.#rooms.delete(room)
       throw error
     }
-    this.#messages++
+    this.messages++
   }
 
   /** Returns the collected messages, and empties the writer. */
@@ -212,7 +208,7 @@ export class EnvelopeWriter {
     const taken = new OutgoingEnvelope(this.#header, this.#chunks, this.#chunkBytes)
     this.#chunks = []
     this.#chunkBytes = 0
-    this.#messages = 0
+    this.messages = 0
     this.#rooms.clear()
     return taken
   }
@@ -299,29 +295,25 @@ export class EnvelopeWriter {
 
 /** The messages of one outgoing envelope, read as a whole or in pieces. */
 export class OutgoingEnvelope {
+  /** Number of unread bytes. Only `read` changes it. */
+  left: number
   readonly #header: Uint8Array
   readonly #chunks: Uint8Array[]
-  #left: number
   #begun = false
 
   constructor(header: Uint8Array, chunks: Uint8Array[], bytes: number) {
     this.#header = header
     this.#chunks = chunks
-    this.#left = bytes
-  }
-
-  /** Number of unread bytes. */
-  get left(): number {
-    return this.#left
+    this.left = bytes
   }
 
   /** Returns the next envelope on the link, with the given number and at most `most` bytes of messages. */
   read(most: number, number: number): Uint8Array {
-    const size = Math.min(most, this.#left)
+    const size = Math.min(most, this.left)
     const envelope = new Uint8Array(this.#header.length + size)
     envelope.set(this.#header)
-    this.#left -= size
-    envelope[FLAGS_AT] = (this.#left > 0 ? FOLLOWS : 0) | (this.#begun ? CONTINUES : 0)
+    this.left -= size
+    envelope[FLAGS_AT] = (this.left > 0 ? FOLLOWS : 0) | (this.#begun ? CONTINUES : 0)
     for (let at = SENDER_AT - 1, rest = number; rest > 0; at--, rest = Math.floor(rest / 256))
       envelope[at] = rest
     this.#begun = true

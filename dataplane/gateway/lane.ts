@@ -24,8 +24,9 @@ interface LaneConnection {
  * client are in no cache, and to read them costs more than to decide anything.
  */
 export class Lane {
+  /** The last update that all of them have. Only the lane changes it. */
+  seq = 0
   readonly #apart: Set<LaneMember>
-  #seq = 0
   readonly #members: LaneMember[] = []
   /** In the same order. */
   readonly #outboxes: Outbox[] = []
@@ -35,15 +36,10 @@ export class Lane {
     this.#apart = apart
   }
 
-  /** The last update that all of them have. */
-  get seq(): number {
-    return this.#seq
-  }
-
   /** Adds a subscription that has just got the update `seq`, unless the others have another one. */
   add(member: LaneMember, connection: LaneConnection, seq: number): void {
-    if (this.#members.length === 0) this.#seq = seq
-    else if (this.#seq !== seq) return
+    if (this.#members.length === 0) this.seq = seq
+    else if (this.seq !== seq) return
     connection.inLane = member
     member.lane = this
     member.place = this.#members.push(member) - 1
@@ -52,7 +48,7 @@ export class Lane {
   }
 
   /** Removes a subscription. `seq`: the last update that it has. */
-  remove(member: LaneMember, seq = this.#seq): void {
+  remove(member: LaneMember, seq = this.seq): void {
     const { place } = member
     const last = this.#members.pop()!
     const lastOutbox = this.#outboxes.pop()!
@@ -76,7 +72,7 @@ export class Lane {
    * them in this turn.
    */
   flush(frame: Frame, alone: boolean): void {
-    const seq = this.#seq++
+    const seq = this.seq++
     // From the end: if one leaves, the last one takes its place.
     for (let i = this.#outboxes.length - 1; i >= 0; i--) {
       const outbox = this.#outboxes[i]!

@@ -55,21 +55,13 @@ export class Unacked {
   readonly #limits: UnackedLimits
   #kept: Kept[] = []
   #bytes = 0
-  #acked = 0
-  #last = 0
+  /** The highest acknowledged ref. The kept messages have higher refs. Only this object changes it, as `last`. */
+  acked = 0
+  /** The highest ref that has arrived. */
+  last = 0
 
   constructor(limits: UnackedLimits) {
     this.#limits = limits
-  }
-
-  /** The highest acknowledged ref. The kept messages have higher refs. */
-  get acked(): number {
-    return this.#acked
-  }
-
-  /** The highest ref that has arrived. */
-  get last(): number {
-    return this.#last
   }
 
   get empty(): boolean {
@@ -84,8 +76,8 @@ export class Unacked {
 
   /** Keeps the message with the next ref, unless it is acknowledged. Consecutive refusals with the same code and text become one entry. */
   add(message: Reliable, bytes: number): void {
-    this.#last = throughOf(message)
-    if (this.#last <= this.#acked) return
+    this.last = throughOf(message)
+    if (this.last <= this.acked) return
     const before = this.#kept.at(-1)
     const joined = before && join(before.message, message)
     if (joined) before.message = joined
@@ -97,8 +89,8 @@ export class Unacked {
 
   /** Drops all messages up to `ref`, because the owner has acknowledged them. */
   acknowledge(ref: number): void {
-    if (ref <= this.#acked) return
-    this.#acked = ref
+    if (ref <= this.acked) return
+    this.acked = ref
     let done = 0
     while (done < this.#kept.length && throughOf(this.#kept[done]!.message) <= ref) done++
     for (const { bytes } of this.#kept.splice(0, done)) this.#bytes -= bytes
@@ -113,8 +105,8 @@ export class Unacked {
   restart(known: number): void {
     this.#kept = []
     this.#bytes = 0
-    this.#acked = known
-    this.#last = known
+    this.acked = known
+    this.last = known
   }
 }
 
@@ -356,7 +348,7 @@ export class Subscription implements LaneMember {
 
   /** True if the session is in the room and the client uses the seat. A seat that a resume did not name waits for its join. */
   get inUse(): boolean {
-    return this.taken && this.#phase !== 'detached'
+    return this.leaveRequest === undefined && this.#phase !== 'joining' && this.#phase !== 'detached'
   }
 
   /** The next expected ref. A client that resumes does not send messages again whose outcome it has confirmed. */

@@ -5,13 +5,12 @@ import type { Json } from '../../shared/json.ts'
  * it. `builtins.ts` closes the classes that names such as `constructor` lead to. Objects of other classes, which a schema may make, are not
  * copied.
  */
-export const deepCopy = <T>(value: T): T => copyOf(value) as T
+export const deepCopy = <T>(value: T): T => (isObject(value) ? (copyOf(value) as T) : value)
 
 const isObject = (value: unknown): value is object => typeof value === 'object' && value !== null
 
 /** `before`: copies that were made before. Undefined: none, as in most messages, which contain no objects. */
-function copyOf(value: unknown, before?: Map<object, object>): unknown {
-  if (!isObject(value)) return value
+function copyOf(value: object, before?: Map<object, object>): object {
   const known = before?.get(value)
   if (known) return known
   const prototype: unknown = Object.getPrototypeOf(value)
@@ -20,7 +19,7 @@ function copyOf(value: unknown, before?: Map<object, object>): unknown {
     let copies = before?.set(value, copy)
     for (const part of value as unknown[]) {
       if (isObject(part)) copies ??= new Map([[value, copy]])
-      copy.push(copyOf(part, copies))
+      copy.push(isObject(part) ? copyOf(part, copies) : part)
     }
     return copy
   }
@@ -30,7 +29,7 @@ function copyOf(value: unknown, before?: Map<object, object>): unknown {
   for (const key of Object.keys(value)) {
     const { [key]: given } = value as typeof copy
     if (isObject(given)) copies ??= new Map([[value, copy]])
-    const part = copyOf(given, copies)
+    const part = isObject(given) ? copyOf(given, copies) : given
     // Values of tasks can have this key. An assignment would replace the prototype.
     if (key === '__proto__')
       Object.defineProperty(copy, key, { value: part, writable: true, enumerable: true, configurable: true })

@@ -57,20 +57,12 @@ export class UpdateLog {
   readonly #blocks: Block[] = []
   /** Start of the oldest update in the first block. */
   #start = 0
-  #length = 0
-  #bytes = 0
   /** Indexes of the names in the last block. */
   readonly #names = new Map<string, number>()
-
-  /** Number of updates. */
-  get length(): number {
-    return this.#length
-  }
-
+  /** Number of updates. Only the log changes it, as `bytes`. */
+  length = 0
   /** Bytes of memory that the log takes. */
-  get bytes(): number {
-    return this.#bytes
-  }
+  bytes = 0
 
   /** Copies an update into the log. */
   add({ epoch, since, frames: { patch, rest, layers }, packed }: LoggedUpdate): void {
@@ -91,7 +83,7 @@ export class UpdateLog {
         at = writeFrames(bytes, at, LAYER, change ?? GONE, this.#indexOf(layer, block))
     block.end = at
     block.length++
-    this.#length++
+    this.length++
   }
 
   /** Removes the oldest update, and returns its epoch. Undefined: the log is empty. */
@@ -101,10 +93,10 @@ export class UpdateLog {
     const epoch = block.bytes.readDoubleLE(this.#start + 4)
     this.#start += block.bytes.readUInt32LE(this.#start)
     block.length--
-    this.#length--
+    this.length--
     if (this.#start === block.end) {
       this.#blocks.shift()
-      this.#bytes -= BLOCK_BYTES + block.bytes.length + NAME_BYTES * block.names.length
+      this.bytes -= BLOCK_BYTES + block.bytes.length + NAME_BYTES * block.names.length
       this.#start = 0
     }
     return epoch
@@ -113,8 +105,8 @@ export class UpdateLog {
   clear(): void {
     this.#blocks.length = 0
     this.#start = 0
-    this.#length = 0
-    this.#bytes = 0
+    this.length = 0
+    this.bytes = 0
   }
 
   /** Yields the updates from number `from` on. The oldest is number 0. */
@@ -134,20 +126,20 @@ export class UpdateLog {
     const known = this.#names.get(name)
     if (known !== undefined) return known
     this.#names.set(name, names.length)
-    this.#bytes += NAME_BYTES
+    this.bytes += NAME_BYTES
     return names.push(name) - 1
   }
 
   #blockFor(size: number): Block {
     const last = this.#blocks.at(-1)
     if (last && last.end + size <= last.bytes.length) return last
-    const share = Math.min(MAX_BLOCK_BYTES, Math.max(MIN_BLOCK_BYTES, this.#bytes * BLOCK_SHARE))
+    const share = Math.min(MAX_BLOCK_BYTES, Math.max(MIN_BLOCK_BYTES, this.bytes * BLOCK_SHARE))
     // Not from the pool of Node, whose blocks would stay in memory as long as one update.
     const bytes = Buffer.allocUnsafeSlow(Math.max(size, Math.ceil(share)))
     const block = { bytes, end: 0, length: 0, names: [] }
     this.#blocks.push(block)
     this.#names.clear()
-    this.#bytes += BLOCK_BYTES + bytes.length
+    this.bytes += BLOCK_BYTES + bytes.length
     return block
   }
 }

@@ -32,7 +32,7 @@ class MemoryStore implements Store {
   #closed = false
 
   constructor(clock: Clock) {
-    const requireOpen = () => this.#requireOpen()
+    const requireOpen = this.#requireOpen
     this.#clock = clock
     this.records = new MemoryRecords(clock, requireOpen)
     this.notices = new MemoryNotices(clock, requireOpen)
@@ -68,7 +68,7 @@ class MemoryStore implements Store {
     this.locks.close()
   }
 
-  #requireOpen(): void {
+  readonly #requireOpen = (): void => {
     if (this.#closed) throw new StoreUnavailable('the store is closed')
   }
 }
