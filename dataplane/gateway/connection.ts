@@ -152,7 +152,8 @@ export class Connection implements FrameListener, OutboxListener, PolledSocket {
   #held: Promise<void> | undefined
   /** Messages that were already read when the pause started: at most one read of the socket. */
   readonly #waiting: { readonly data: Buffer; readonly binary: boolean }[] = []
-  #ending = false
+  /** True while the messages from before a close are handled. They cannot wait any longer. Only the connection sets it. */
+  ending = false
   /** True once the client has said goodbye before its `welcome`. */
   goodbye = false
 
@@ -187,11 +188,6 @@ export class Connection implements FrameListener, OutboxListener, PolledSocket {
     return this.open || this.goodbye
   }
 
-  /** True while the messages from before a close are handled. They cannot wait any longer. */
-  get ending(): boolean {
-    return this.#ending
-  }
-
   /** A message that the frame reader or `ws` has read. */
   message(data: Buffer, binary: boolean): void {
     this.#heard = true
@@ -221,7 +217,7 @@ export class Connection implements FrameListener, OutboxListener, PolledSocket {
    * client closes.
    */
   closing(name: CloseName | undefined): void {
-    this.#ending = true
+    this.ending = true
     this.#handleWaiting()
     this.#takeNewest()
     this.#end(name ?? 'lost')

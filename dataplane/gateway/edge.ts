@@ -678,10 +678,9 @@ export class Edge {
   /** Sends a reliable message. An attaching subscription only keeps it, and sends it with the others when the owner has answered. */
   #sendReliable(subscription: Subscription, message: Reliable, bytes: number): void {
     const { unacked, phase } = subscription
-    unacked.add(message, bytes)
+    unacked.add(message, bytes, this.#context.clock.monotonic())
     // The client has sent it again after a resume, and the owner had already acknowledged it.
     if (unacked.last <= unacked.acked) return
-    subscription.sent(unacked.last, this.#context.clock.monotonic())
     this.#unanswered.add(subscription)
     if (phase === 'attaching' || (message.kind === 'message' && this.#isHandledHere(subscription, message)))
       return

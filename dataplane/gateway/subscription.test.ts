@@ -579,22 +579,22 @@ describe('Unacked', () => {
     const unacked = new Unacked({ messages: maxUnackedMessages, bytes: maxUnackedBytes })
     for (let ref = 1; ref <= sessionMessagesPerSecond * seconds; ref++) {
       expect(unacked.isFull(BYTES)).toBe(false)
-      unacked.add(message(ref), BYTES)
+      unacked.add(message(ref), BYTES, 0)
     }
   })
 
   it('has space for one message, however large', () => {
     const unacked = new Unacked({ messages: 10, bytes: 50 })
     expect(unacked.isFull(BYTES)).toBe(false)
-    unacked.add(message(1), BYTES)
+    unacked.add(message(1), BYTES, 0)
     expect(unacked.isFull(1)).toBe(true)
   })
 
   it('keeps consecutive equal refusals as one range, and a refusal with another text as another range', () => {
     const unacked = new Unacked({ messages: 1, bytes: BYTES })
-    unacked.add(message(1), BYTES)
-    for (const ref of [2, 3, 4]) unacked.add(refusal(ref), 10)
-    unacked.add(refusal(5, 'other'), 10)
+    unacked.add(message(1), BYTES, 0)
+    for (const ref of [2, 3, 4]) unacked.add(refusal(ref), 10, 0)
+    unacked.add(refusal(5, 'other'), 10, 0)
     expect(unacked.messages).toMatchObject([{ ref: 1 }, { from: 2, through: 4 }, { from: 5, through: 5 }])
     unacked.acknowledge(3)
     expect(unacked.messages).toMatchObject([{ from: 2, through: 4 }, { from: 5 }])
@@ -607,13 +607,13 @@ describe('Unacked', () => {
     const unacked = new Unacked({ messages: 10, bytes: 1000 })
     unacked.restart(3)
     unacked.acknowledge(5)
-    for (const ref of [4, 5, 6]) unacked.add(message(ref), BYTES)
+    for (const ref of [4, 5, 6]) unacked.add(message(ref), BYTES, 0)
     expect(unacked.messages).toMatchObject([{ ref: 6 }])
   })
 
   it('returns all messages, also if the owner acknowledges some during the iteration', () => {
     const unacked = new Unacked({ messages: 10, bytes: 1000 })
-    for (const ref of [1, 2, 3]) unacked.add(message(ref), BYTES)
+    for (const ref of [1, 2, 3]) unacked.add(message(ref), BYTES, 0)
     const given = unacked.messages.map((kept) => {
       unacked.acknowledge(2)
       return kept.kind === 'message' && kept.ref

@@ -45,6 +45,8 @@ export interface UnackedLimits {
 interface Kept {
   message: Reliable
   readonly bytes: number
+  /** When it was sent to the owner first, on the monotonic clock. */
+  readonly at: number
 }
 
 /**
@@ -74,26 +76,33 @@ export class Unacked {
     return length >= this.#limits.messages || (length > 0 && this.#bytes + bytes > this.#limits.bytes)
   }
 
+  /** When the oldest kept message was sent. Undefined: there is none. */
+  get since(): number | undefined {
+    return this.#kept[0]?.at
+  }
+
   /** Keeps the message with the next ref, unless it is acknowledged. Consecutive refusals with the same code and text become one entry. */
-  add(message: Reliable, bytes: number): void {
+  add(message: Reliable, bytes: number, at: number): void {
     this.last = throughOf(message)
     if (this.last <= this.acked) return
     const before = this.#kept.at(-1)
     const joined = before && join(before.message, message)
     if (joined) before.message = joined
     else {
-      this.#kept.push({ message, bytes })
+      this.#kept.push({ message, bytes, at })
       this.#bytes += bytes
     }
   }
 
-  /** Drops all messages up to `ref`, because the owner has acknowledged them. */
-  acknowledge(ref: number): void {
-    if (ref <= this.acked) return
+  /** Drops all messages up to `ref`, because the owner has acknowledged them. Returns when the oldest of them was sent. */
+  acknowledge(ref: number): number | undefined {
+    if (ref <= this.acked) return undefined
     this.acked = ref
     let done = 0
     while (done < this.#kept.length && throughOf(this.#kept[done]!.message) <= ref) done++
-    for (const { bytes } of this.#kept.splice(0, done)) this.#bytes -= bytes
+    const dropped = this.#kept.splice(0, done)
+    for (const { bytes } of dropped) this.#bytes -= bytes
+    return dropped[0]?.at
   }
 
   /** The messages to send again, as a copy: an owner in this process acknowledges some of them while the caller iterates. */
@@ -301,7 +310,6 @@ export class Subscription implements LaneMember {
   #reported = 0
   /** Acknowledgements that are not sent to the client yet. */
   #unreported: Acknowledgement | undefined
-  #sample: { readonly ref: number; readonly at: number } | undefined
 
   /** With `join`: a new subscription over the session's connection. Without: one that the session had before, still without a connection. */
   constructor(
@@ -437,7 +445,7 @@ export class Subscription implements LaneMember {
     if (this.#phase === 'live' && epoch === this.#epoch) this.#push({ rest: frames })
   }
 
-  /** Takes this member's part of a flush. Returns the start time of the acked message, if that message is timed. */
+  /** Takes this member's part of a flush. Returns when the oldest message that it acks was sent. Undefined: it acks none. */
   personal({ events, ack, outcomes = NONE, forgotten = 0 }: PersonalPart, epoch: number): number | undefined {
     const connection = this.#connection
     if (!connection || !this.#attached || epoch !== this.#epoch) return undefined
@@ -445,13 +453,13 @@ export class Subscription implements LaneMember {
       if (this.#phase === 'live') this.#send(event)
       else this.#held.add(encoded(connection, event), connection.outbox)
     if (ack === undefined) return undefined
-    this.unacked.acknowledge(ack)
+    const sentAt = this.unacked.acknowledge(ack)
     const { outcomes: earlier = NONE, forgotten: before = 0 } = this.#unreported ?? {}
     this.#unreported = { ack, outcomes: [...earlier, ...outcomes], forgotten: Math.max(forgotten, before) }
     if (this.#phase !== 'live')
       for (const outcome of outcomes) this.#held.reserve(JSON.stringify(outcome).length, connection.outbox)
     this.#report()
-    return this.#sampled(ack)
+    return sentAt
   }
 
   /**
@@ -540,7 +548,6 @@ export class Subscription implements LaneMember {
     this.seat = undefined
     this.#layers = undefined
     this.#attach = undefined
-    this.#sample = undefined
     this.resync = undefined
     this.paid = undefined
     this.unpaid = false
@@ -607,7 +614,6 @@ export class Subscription implements LaneMember {
     this.unacked.acknowledge(acknowledgement.ack)
     this.#unreported = acknowledgement
     this.#report()
-    this.#sampled(acknowledgement.ack)
     this.#answerAttach(resumed ? 'frames' : 'resync')
     return true
   }
@@ -624,22 +630,10 @@ export class Subscription implements LaneMember {
     this.#connection?.sendError(code, message, { ...about, room_id: this.roomId })
   }
 
-  /** True if reliable messages are unacknowledged, and the owner was neither sent one nor asked since `moment` (monotonic clock). */
+  /** True if a reliable message from before `moment` (monotonic clock) is unacknowledged, and the owner was not asked since then. */
   isUnansweredSince(moment: number): boolean {
-    const { at = Number.POSITIVE_INFINITY } = this.#sample ?? {}
-    return !this.unacked.empty && Math.max(at, this.askedAt) <= moment
-  }
-
-  /** Starts the timing of a reliable message that is being sent, unless one is being timed already. */
-  sent(ref: number, now: number): void {
-    this.#sample ??= { ref, at: now }
-  }
-
-  #sampled(ack: number): number | undefined {
-    const sample = this.#sample
-    if (!sample || ack < sample.ref) return undefined
-    this.#sample = undefined
-    return sample.at
+    const { since = Number.POSITIVE_INFINITY } = this.unacked
+    return Math.max(since, this.askedAt) <= moment
   }
 
   /** True if the owner counts the subscription as attached, as far as the edge knows. */

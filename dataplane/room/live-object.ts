@@ -232,7 +232,7 @@ export class LiveObject extends Live {
 
   write(key: string, value: unknown): void {
     const before = this.own(key)
-    if (before === value ? before !== undefined : isViewOf(value, before)) return
+    if (before === value && before !== undefined) return
     if (typeof value === 'number' && typeof before === 'number' && Number.isFinite(value)) {
       // Most writes replace a number by a number.
       this.tree.log('written', this, key, before)
@@ -242,6 +242,7 @@ export class LiveObject extends Live {
       return
     }
     if (before === undefined) this.#checkKey(key)
+    else if (isViewOf(value, before)) return
     const slot = this.tree.copied(value, this, key, before)
     if (before === undefined && (this.target[key] as unknown) === DELETED) {
       // As in any object, a new key comes last.

@@ -32,18 +32,15 @@ export class Memberships {
   #members: readonly Member[] | undefined
   #players: readonly Member[] | undefined
   #spectators: readonly Member[] | undefined
-  #spectatorCount = 0
+  /** Number of spectators. Only this object changes it. */
+  spectatorCount = 0
 
   get size(): number {
     return this.#memberships.size
   }
 
   get playerCount(): number {
-    return this.size - this.#spectatorCount
-  }
-
-  get spectatorCount(): number {
-    return this.#spectatorCount
+    return this.size - this.spectatorCount
   }
 
   /** The members. The array stays the same until a member joins, leaves or changes. */
@@ -54,7 +51,7 @@ export class Memberships {
 
   /** The players. The array stays the same until a player joins, leaves or changes. */
   get players(): readonly Member[] {
-    this.#players ??= this.#spectatorCount === 0 ? this.members : this.#list(({ spectator }) => !spectator)
+    this.#players ??= this.spectatorCount === 0 ? this.members : this.#list(({ spectator }) => !spectator)
     return this.#players
   }
 
@@ -116,7 +113,7 @@ export class Memberships {
     this.#sessions.set(membership.sessionId, membership)
     const { sub } = membership.member
     if (sub !== null) this.#bySub.set(sub, (this.#bySub.get(sub) ?? new Set()).add(membership))
-    if (membership.member.spectator) this.#spectatorCount++
+    if (membership.member.spectator) this.spectatorCount++
     this.#changed(membership.member)
     // All members together keep no more than before, so each keeps less.
     if (sharesShrink(this.size)) for (const { refs } of this) refs.share(this.size)
@@ -135,7 +132,7 @@ export class Memberships {
     const own = sub === null ? undefined : this.#bySub.get(sub)
     own?.delete(membership)
     if (sub !== null && own?.size === 0) this.#bySub.delete(sub)
-    if (membership.member.spectator) this.#spectatorCount--
+    if (membership.member.spectator) this.spectatorCount--
     this.#changed(membership.member)
   }
 
@@ -175,7 +172,7 @@ export class Memberships {
     const member = { ...before, ...change }
     // An update records `data` if it is another object than before.
     membership.member = change.data === undefined ? frozenMember(member) : memberFor(member)
-    this.#spectatorCount += Number(membership.member.spectator) - Number(before.spectator)
+    this.spectatorCount += Number(membership.member.spectator) - Number(before.spectator)
     this.#changed(before)
     this.#changed(membership.member)
   }

@@ -90,9 +90,11 @@ export class RoomFrames {
   update(update: Update, subprotocols: Iterable<Subprotocol>): UpdateFrames {
     const patch: MutableFrames = {}
     let rest: MutableFrames | undefined
+    const { epoch, seq, checksum, delta } = update
+    const at = { room_id: this.roomId, epoch, seq, checksum }
     for (const subprotocol of subprotocols) {
       const encoding = this.#encoding(subprotocol)
-      patch[subprotocol] = this.#stateFrame(encoding, encoding.encoder.patch(this.#at(update), update.delta))
+      patch[subprotocol] = this.#stateFrame(encoding, encoding.encoder.patch(at, delta))
       const others = this.rest(update, subprotocol)
       if (!others) continue
       rest ??= {}
@@ -104,7 +106,8 @@ export class RoomFrames {
   /** Encodes the patch of an earlier update, for a codec that no member used then. */
   replay(update: Update, subprotocol: Subprotocol): Frame {
     const encoding = this.#encoding(subprotocol)
-    return this.#stateFrame(encoding, encoding.encoder.replay(this.#at(update), update.delta))
+    const at = { ...update, room_id: this.roomId }
+    return this.#stateFrame(encoding, encoding.encoder.replay(at, update.delta))
   }
 
   /** Encodes events and member changes for all members. Undefined: there are none. */
@@ -173,10 +176,6 @@ export class RoomFrames {
   /** In a room with layers, edges complete the payload for each member. */
   #stateFrame({ codec }: Encoding, payload: Payload): Frame {
     return this.layers ? payload : frame(payload, codec.binary)
-  }
-
-  #at({ epoch, seq, checksum }: Update) {
-    return { room_id: this.roomId, epoch, seq, checksum }
   }
 
   #encoding(subprotocol: Subprotocol): Encoding {

@@ -116,7 +116,7 @@ export function takeUpdate(
   }
   return {
     update,
-    additions: additions.flush(update),
+    additions: additions.dirty ? additions.flush(update) : NONE,
     packed: journal.entry(update),
     members: showsSpectators ? memberships.members : memberships.players,
     playerCount: memberships.playerCount,

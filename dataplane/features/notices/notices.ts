@@ -97,7 +97,6 @@ export class RoomNotices implements Notices {
 
   /** Returns the notices since the last flush, encoded for the store. They are written with the update at this position. */
   flush({ epoch, seq }: Position): readonly Uint8Array[] {
-    if (!this.dirty) return NONE
     const { projectId: project_id } = this.#address
     const room_id = roomIdOf(this.#address)
     const flushed = this.#pending.map(({ type, data, at }) =>
@@ -149,5 +148,3 @@ export class RoomNotices implements Notices {
     this.#queue.end()
   }
 }
-
-const NONE: readonly never[] = []
