@@ -502,7 +502,6 @@ describe('traces', () => {
 
   it('are on if the environment configures them, with headers that may come from a file', () => {
     expect(tracing({})).toBeUndefined()
-    expect(tracing({ ...ON, OTEL_SDK_DISABLED: 'TRUE' })).toBeUndefined()
     expect(named(parseConfig('dev', { OTEL_TRACES_EXPORTER: 'zipkin' }))).toEqual(['OTEL_TRACES_EXPORTER'])
     expect(tracing({ ...ON, OTEL_EXPORTER_OTLP_HEADERS_FILE: '/h' }, () => 'a=1')).toEqual({
       serviceName: 'roomful-dataplane',

@@ -52,17 +52,6 @@ export const flag: Kind<boolean> = kind(
   ) as Kind<boolean>,
 )
 
-/** true or false in any case, as a boolean. */
-export const trueOrFalse: Kind<boolean> = kind(
-  'true or false',
-  v.pipe(
-    v.string(),
-    v.toLowerCase(),
-    v.picklist(['true', 'false']),
-    v.transform((text) => text === 'true'),
-  ),
-)
-
 /** One of several words. */
 export const oneOf = <const W extends readonly string[]>(words: W): Kind<W[number]> =>
   kind(

@@ -13,7 +13,6 @@ import {
   storeUrl,
   text,
   tokens,
-  trueOrFalse,
   url,
   webhookSecrets,
   workers,
@@ -379,13 +378,6 @@ export const VARIABLES = {
     help: 'otlp sends traces to a collector, as OTLP over HTTP in JSON. OpenTelemetry’s other variables (OTEL_…) work, too.',
     schema: oneOf(['none', 'otlp']),
     default: 'none',
-    readBy: BOTH,
-  },
-  OTEL_SDK_DISABLED: {
-    topic: 'otel',
-    help: 'true: no traces, whatever the other variables are.',
-    schema: trueOrFalse,
-    default: 'false',
     readBy: BOTH,
   },
   OTEL_EXPORTER_OTLP_HEADERS: {

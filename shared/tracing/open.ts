@@ -6,7 +6,7 @@ export function tracingConfig(
   config: Config<'control'> | Config<'dataplane'> | Config<'dev'>,
   serviceName: string,
 ): TracingConfig | undefined {
-  if (config.otelTracesExporter === 'none' || config.otelSdkDisabled) return undefined
+  if (config.otelTracesExporter === 'none') return undefined
   return { serviceName, headers: config.otelExporterOtlpHeaders ?? '' }
 }
 
