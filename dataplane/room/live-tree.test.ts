@@ -700,11 +700,11 @@ describe('a flush', () => {
   })
 
   it('replaces an object in JSON only if all its entries have changed, and at least two', () => {
-    const tree = new LiveTree({ a: { x: 0, y: 0 }, b: { x: 0, y: 0, z: 0 }, c: { x: 0 } })
+    const live = new LiveState({ a: { x: 0, y: 0 }, b: { x: 0, y: 0, z: 0 }, c: { x: 0 } }, UNLIMITED)
     const flushed = (turn: (state: Record<string, Record<string, number>>) => void) => {
-      turn(tree.begin() as Record<string, Record<string, number>>)
-      tree.commit()
-      return toOperations(tree.flush()!).map(({ op, path, ...rest }) => [op, path, ...Object.values(rest)])
+      turn(live.begin() as Record<string, Record<string, number>>)
+      live.commit()
+      return toOperations(live.flush()!).map(({ op, path, ...rest }) => [op, path, ...Object.values(rest)])
     }
     const move = (object: object, to: object) => void Object.assign(object, to)
     expect(
