@@ -410,7 +410,6 @@ const PYTHON: readonly Row[] = [
   ['Change over', 'no move on the first', 'self.send({"t": "move"})', 'pass'],
   ['Change over', 'messages on the first after the move', 'connection.ready = False', 'pass'],
   ['Change over', 'no wait for moved', 'await connection.moved', 'pass'],
-  ['Change over', 'the second stays open without the first', 'following.reader.cancel()', 'pass'],
   ['Change over', 'the first stays open', 'self.previous.reader.cancel()', 'pass'],
   [
     'Change over',
