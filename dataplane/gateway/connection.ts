@@ -191,7 +191,7 @@ export class Connection implements FrameListener, OutboxListener, PolledSocket {
   /** A message that the frame reader or `ws` has read. */
   message(data: Buffer, binary: boolean): void {
     this.#heard = true
-    if (this.#closed || this.#moved) return
+    if (this.#closed) return
     if (this.#paused || !this.#handle(data, binary)) this.#waiting.push({ data: Buffer.from(data), binary })
   }
 
@@ -341,14 +341,12 @@ export class Connection implements FrameListener, OutboxListener, PolledSocket {
     this.#ignoreRest()
   }
 
-  /** The client resumes on its next connection. Nothing more is sent or handled until this one is closed. */
+  /** The client resumes on its next connection. Nothing more is sent or handled here. */
   moved(): void {
     this.send({ t: 'moved' })
     this.outbox.flush()
     this.outbox.close()
     this.#moved = true
-    this.#waiting.length = 0
-    this.#newest = undefined
   }
 
   /** Ends the TCP connection without a close frame, because the client does not respond or is gone. */
@@ -379,6 +377,10 @@ export class Connection implements FrameListener, OutboxListener, PolledSocket {
 
   /** Handles the message of a frame. Returns false if it has to wait, which starts a pause. */
   #handle(data: Buffer, binary: boolean): boolean {
+    if (this.#moved) {
+      this.close('protocol_error', 'a message after move, the last one of its connection')
+      return true
+    }
     if (binary !== this.codec.binary) {
       const is = binary ? 'binary' : 'text'
       const should = this.codec.binary ? 'binary' : 'text'

@@ -273,7 +273,6 @@ describe('Rerouter', () => {
       'gets nothing after `moved` on its old connection, which is closed when it has resumed (drain: %s)',
       async (drain) => {
         const { client, resume, memberId } = await leaving({ drain })
-        client.send({ t: 'message', room_id: 'arena:one', type: 'move', data: null, ref: 1, settled: 0 })
         pair.owner.room('one').flush({ state: { count: 9 } })
         await pair.pass(4000, 1000)
         expect(client.ws.readyState).toBe(client.ws.OPEN)
@@ -281,12 +280,21 @@ describe('Rerouter', () => {
         expect(await next.next('state.patch')).toMatchObject({ seq: 2 })
         await pair.meanwhile(expectClose(client, 'session_taken_over', /newer connection/))
         expect(client.received.at(-1)).toEqual({ t: 'moved' })
-        expect(pair.owner.of('message')).toEqual([])
         // The owner ignores it, because it knows that the member is at node_b.
         expect(pair.owner.of('detach')).toMatchObject([{ member_id: memberId, moves: true }])
         expect(pair.owner.of('leave')).toEqual([])
       },
     )
+
+    it('loses its old connection if it sends anything there after `move`, and can resume', async () => {
+      const { client, resume } = await leaving()
+      const message = { t: 'message', room_id: 'arena:one', type: 'move', data: null } as const
+      for (let ref = 1; ref <= 1000; ref++) client.send({ ...message, ref, settled: 0 })
+      await expectClose(client, 'protocol_error', /after move/)
+      expect(client.received.at(-1)).toEqual({ t: 'moved' })
+      expect(pair.owner.of('message')).toEqual([])
+      await (await resume()).next('welcome')
+    })
 
     it('has lost its connection 15 s after `moved`, if it has not resumed', async () => {
       const { client, memberId } = await leaving()

@@ -418,12 +418,20 @@ moving.add('R35', 'a join without an answer is sent again on the second connecti
   s.client({ t: 'join', request_id: 2, options: { key: 'other' } }).client(null)
 })
 
-moving.add('R35', 'a first connection that ends before moved: a resume at the own address', (s, room) => {
-  s.server({ t: 'move', in_ms: 0, url: URL }).open({ url: URL }).client({ t: 'move' }, 1)
-  s.close(1006, 1).closed(2)
-  s.open({ url: ADDRESS }).client({ t: 'hello', resume: { resume_token: 'resume-1', rooms: [at(room)] } })
-  s.welcome({ resumed: true }).expect({ status: 'online' })
-})
+for (const code of [1006, 4005, 4300])
+  moving.add(
+    'R35',
+    `a first connection that ends with ${code} before moved: a resume at the own address`,
+    (s, room) => {
+      s.server({ t: 'move', in_ms: 0, url: URL }).open({ url: URL }).client({ t: 'move' }, 1)
+      s.close(code, 1).closed(2)
+      s.open({ url: ADDRESS }).client({
+        t: 'hello',
+        resume: { resume_token: 'resume-1', rooms: [at(room)] },
+      })
+      s.welcome({ resumed: true }).expect({ status: 'online' })
+    },
+  )
 
 moving.add('R35', 'a second connection that ends before moved: a resume at the own address', (s, room) => {
   s.server({ t: 'move', in_ms: 0, url: URL }).open({ url: URL }).client({ t: 'move' }, 1)

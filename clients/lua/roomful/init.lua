@@ -272,17 +272,18 @@ function Client:_ended(connection)
     return
   end
   local code, reason = connection.socket.code, connection.socket.reason
-  local has_moved = connection.previous ~= nil
-  if has_moved then
+  local moves = connection.leaves or connection.previous -- Then the code does not matter.
+  if connection.previous then
     connection.previous:close()
     self._previous = nil
-  elseif code >= 4000 and code < 4100 then
+  end
+  if code >= 4000 and code < 4100 and not moves then
     return self:_end(Room.make_error({ code = tostring(code), message = reason }))
   end
   self._connection = nil
   local is_good = connection.welcomed_at and self._now - connection.welcomed_at >= GOOD_SECONDS
   self:_schedule(self._url, is_good and 1 or self._tries + 1)
-  if code >= 4300 and code < 4400 and not has_moved then
+  if code >= 4300 and code < 4400 and not moves then
     self._session, self._token = nil, nil
     for _, room in ipairs(values.copy(self._rooms)) do
       if room.status == "joined" then room:_lose(Room.make_error({ code = "session_ended" })) end

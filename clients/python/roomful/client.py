@@ -306,7 +306,8 @@ class Client:
             try:
                 await self._connect(self._url, attempt)
                 connection = await self._ended
-                code = 0 if connection.previous else connection.socket.close_code or 0
+                moves = connection.leaves or connection.previous  # R35
+                code = 0 if moves else connection.socket.close_code or 0
                 reason = connection.socket.close_reason or ""
                 failure = RoomfulError("connection_lost", f"{code} {reason}".strip(), True)
                 attempt = attempt if self._now() - connection.welcomed_at < 5 else 0
@@ -430,7 +431,7 @@ class Client:
     async def _leave(self, connection: Connection, following: Connection) -> None:
         """Waits for the last message of a connection (R35)."""
         self.send({"t": "move"})
-        connection.ready = False
+        connection.ready, connection.leaves = False, True
         try:
             await connection.moved
         except asyncio.CancelledError:

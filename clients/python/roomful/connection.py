@@ -52,7 +52,7 @@ class Connection:
     ) -> None:
         self.socket, self._taker, self.codec, self.previous = socket, taker, codec, previous
         self.outgoing, self.ready = asyncio.Queue[Message](), False
-        self.moves = False  # R34
+        self.moves, self.leaves = False, False  # R34, R35
         self.moved: asyncio.Future[None] = asyncio.get_running_loop().create_future()  # R35
         self.patience, self.welcomed_at = 10.0, inf  # R3
         self.reader = asyncio.create_task(self._run())
