@@ -7,9 +7,9 @@ import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
 
 /**
- * `npm run release -- [--version 0.2.0] [--dry-run]`: builds the packages into `release/`, checks each with publint and arethetypeswrong,
- * and publishes them in the order of their dependencies. `--dry-run` publishes nothing. `--version` only writes the version into every
- * package.
+ * `npm run release -- [--version 0.2.0] [--dry-run]`: builds, and then runs this program. It makes the packages in `release/` from the build,
+ * checks each with publint and arethetypeswrong, and publishes them in the order of their dependencies. `--dry-run` publishes nothing.
+ * `--version` only writes the version into every package.
  */
 
 const root = fileURLToPath(new URL('../../', import.meta.url))
@@ -45,7 +45,6 @@ async function release(): Promise<void> {
     process.exit(1)
   }
 
-  run('npm', ['run', '--silent', 'build'], root)
   const release = join(root, 'release')
   await rm(release, { recursive: true, force: true })
   await mkdir(release)
