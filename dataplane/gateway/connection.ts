@@ -131,6 +131,8 @@ export class Connection implements FrameListener, OutboxListener, PolledSocket {
   /** Time of the ping without a pong, on the monotonic clock. Undefined: none, or its round trip would include a pause of this node. */
   #pingedAt: number | undefined
   #closed = false
+  /** True if the peer is gone, and the end of the connection waits for its slice. */
+  #isLost = false
   #moved = false
   /** The room that the last queued frames were about. */
   #room: string | undefined
@@ -173,7 +175,7 @@ export class Connection implements FrameListener, OutboxListener, PolledSocket {
     this.#socket = socket
     this.#context = context
     this.#listener = listener
-    this.outbox = new Outbox(flusher.sockets.to(socket), flusher, context.options, this)
+    this.outbox = new Outbox(flusher.sockets.to(socket, this), flusher, context.options, this)
     ws.listener = this
     this.#reader = new FrameReader(socket, context.options.limits.max_message_bytes, this, flusher.sockets)
   }
@@ -243,6 +245,8 @@ export class Connection implements FrameListener, OutboxListener, PolledSocket {
 
   lost(): boolean {
     if (this.#closed) return false
+    if (this.#isLost) return true
+    this.#isLost = true
     // The stream would end both of its sides, one after the other, and `ws` with them. That takes as long as all the rest.
     void this.#context.polling.ends.run(() => this.terminate())
     return true

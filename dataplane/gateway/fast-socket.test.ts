@@ -23,7 +23,7 @@ describe('Sockets', () => {
     far = connect((server.address() as { port: number }).port, '127.0.0.1').on('error', () => undefined)
     ;[near] = (await once(server, 'connection')) as [Socket]
     near.on('error', () => undefined)
-    sink = new Sockets().to(near)
+    sink = new Sockets().to(near, { lost: () => false })
   })
 
   afterEach(() => {
@@ -85,6 +85,18 @@ describe('Sockets', () => {
       expect(near.destroyed).toBe(true)
     })
 
+    it('report that the peer is gone, and leave the end of the socket to a listener that takes it', async () => {
+      let losses = 0
+      const lost = () => ++losses > 0
+      const own = new Sockets().to(near, { lost })
+      far.resetAndDestroy()
+      while (losses === 0) {
+        own.write(Buffer.from('late'))
+        await new Promise(setImmediate)
+      }
+      expect(near.destroyed).toBe(false)
+    })
+
     it('precede the end of the stream', async () => {
       for (const n of NUMBERS) sink.write(block(n))
       near.end('bye')
@@ -98,7 +110,7 @@ describe('Sockets', () => {
     it('use its stream', async () => {
       const folder = await mkdtemp(join(tmpdir(), 'roomful-socket-'))
       const local = createServer((socket) => {
-        const own = new Sockets().to(socket)
+        const own = new Sockets().to(socket, { lost: () => false })
         own.write(Buffer.from('a'))
         own.writev([Buffer.from('b'), Buffer.from('c')])
       }).listen(join(folder, 'socket'))

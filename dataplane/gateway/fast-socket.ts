@@ -52,6 +52,12 @@ interface TcpHandle {
 
 type SocketWithHandle = Socket & { readonly _handle?: TcpHandle | null }
 
+/** Receives the end of a connection that has no closing handshake. */
+interface LossListener {
+  /** The peer has closed the TCP connection, or it broke. False: the stream of the socket handles it. */
+  lost(): boolean
+}
+
 /** Node's size of one read. */
 const READ_BYTES = 64 * 1024
 
@@ -70,10 +76,13 @@ export class Sockets {
   /** Shared by all sockets, because the data of a read is handled before the next read. */
   readonly #read = Buffer.allocUnsafeSlow(READ_BYTES)
 
-  /** Returns the sink for a socket. Only whole frames may be written to the socket's stream by others. */
-  to(socket: SocketWithHandle): ByteSink {
+  /**
+   * Returns the sink for a socket. Only whole frames may be written to the socket's stream by others. A failed write destroys the socket, unless
+   * `on` takes the loss of the connection.
+   */
+  to(socket: SocketWithHandle, on: LossListener): ByteSink {
     const handle = this.#handleOf(socket)
-    return handle ? new DirectSink(socket, handle, this) : new StreamSink(socket)
+    return handle ? new DirectSink(socket, handle, this, on) : new StreamSink(socket)
   }
 
   /**
@@ -101,22 +110,15 @@ export class Sockets {
     return this.#binding && handle?.constructor.name === 'TCP' ? handle : undefined
   }
 
-  /** Writes one or several buffers in one write. Returns the request if some bytes are queued. A failed write ends the connection. */
-  write(
-    socket: Socket,
-    handle: TcpHandle,
-    bytes: Uint8Array | readonly Uint8Array[],
-  ): WriteRequest | undefined {
+  /** Writes one or several buffers in one write. Returns the request if some bytes are queued, and false if the write failed. */
+  write(handle: TcpHandle, bytes: Uint8Array | readonly Uint8Array[]): WriteRequest | false | undefined {
     const { streamBaseState, kLastWriteWasAsync, WriteWrap } = this.#binding!
     const request = this.#request!
     const failed =
       bytes instanceof Uint8Array ? handle.writeBuffer(request, bytes) : handle.writev(request, bytes, true)
     if (failed === 0 && streamBaseState[kLastWriteWasAsync] === 0) return undefined
     this.#request = new WriteWrap()
-    if (failed !== 0) {
-      socket.destroy()
-      return undefined
-    }
+    if (failed !== 0) return false
     request.held = bytes
     return request
   }
@@ -127,22 +129,24 @@ class DirectSink implements ByteSink {
   readonly #socket: Socket
   readonly #handle: TcpHandle
   readonly #sockets: Sockets
+  readonly #on: LossListener
   /** Number of queued writes. */
   #waiting = 0
   #drained: (() => void)[] | undefined
 
-  constructor(socket: Socket, handle: TcpHandle, sockets: Sockets) {
+  constructor(socket: Socket, handle: TcpHandle, sockets: Sockets, on: LossListener) {
     this.#socket = socket
     this.#handle = handle
     this.#sockets = sockets
+    this.#on = on
   }
 
   write(bytes: Uint8Array): boolean {
-    return this.#wrote(this.#sockets.write(this.#socket, this.#handle, bytes))
+    return this.#wrote(this.#sockets.write(this.#handle, bytes))
   }
 
   writev(frames: readonly Uint8Array[]): boolean {
-    return this.#wrote(this.#sockets.write(this.#socket, this.#handle, frames))
+    return this.#wrote(this.#sockets.write(this.#handle, frames))
   }
 
   onceDrained(drained: () => void): void {
@@ -154,8 +158,9 @@ class DirectSink implements ByteSink {
     return this.#waiting > 0 ? this.#handle.writeQueueSize : 0
   }
 
-  #wrote(request: WriteRequest | undefined): boolean {
-    if (request) {
+  #wrote(request: WriteRequest | false | undefined): boolean {
+    if (request === false) this.#failed()
+    else if (request) {
       this.#waiting++
       request.oncomplete = (status) => this.#completed(status)
     }
@@ -164,8 +169,12 @@ class DirectSink implements ByteSink {
 
   #completed(status: number): void {
     this.#waiting--
-    if (status < 0) this.#socket.destroy()
+    if (status < 0) this.#failed()
     else if (this.#waiting === 0) for (const drained of this.#drained?.splice(0) ?? []) drained()
+  }
+
+  #failed(): void {
+    if (!this.#on.lost()) this.#socket.destroy()
   }
 }
 
@@ -368,13 +377,11 @@ const UNKNOWN = 0
 const OTHER = -1
 
 /** Receives the frames of a reader. */
-export interface FrameListener {
+export interface FrameListener extends LossListener {
   /** The payload of a message. It is part of the read buffer, so a listener that keeps it must copy it. */
   message(payload: Buffer, binary: boolean): void
   /** All data of one read has been passed on. */
   read(): void
-  /** The client has closed the TCP connection without a closing handshake, or it broke. False: the stream of the socket handles it. */
-  lost(): boolean
 }
 
 /**
