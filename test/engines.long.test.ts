@@ -64,7 +64,7 @@ it('the game of the page compiles with Phaser and Pixi, and two tabs with Phaser
   const [CONTROL_PORT = '', WS_PORT = '', ADMIN_PORT = '', port] = ports
   const dev = startTyped(`npm run dev -- --port ${port}`, game, { CONTROL_PORT, WS_PORT, ADMIN_PORT })
   onTestFinished(dev.end)
-  await dev.said(/websocket/)
+  await expect.poll(() => fetch(`http://localhost:${port}/`).then(({ ok }) => ok, dev.output)).toBe(true)
 
   const browser = await launchChromium()
   onTestFinished(() => browser.close())
@@ -89,7 +89,9 @@ it('the game of the page compiles with Phaser and Pixi, and two tabs with Phaser
   await mouse!.mouse.move(from.x, from.y)
   await mouse!.mouse.down()
   await mouse!.mouse.move(to.x, to.y, { steps: 5 })
-  const dragged = () => Object.values(room.state.players).find(({ x, y }) => x === target.x && y === target.y)
+  // The pointer has whole pixels of a page that is larger than the meadow.
+  const dragged = () =>
+    Object.values(room.state.players).find(({ x, y }) => Math.hypot(x - target.x, y - target.y) < 1)
   await expect.poll(dragged).toBeDefined()
   await mouse!.mouse.up()
   for (const tab of tabs) await expect.poll(() => colorAt(tab, target)).toBe(dragged()!.color)
