@@ -603,6 +603,15 @@ describe('Unacked', () => {
     expect([unacked.acked, unacked.last]).toEqual([4, 5])
   })
 
+  it('has the time of its oldest message, also of one that was sent before the ack of an earlier one', () => {
+    const unacked = new Unacked({ messages: 10, bytes: 1000 })
+    unacked.add(message(1), BYTES, 1000)
+    unacked.add(message(2), BYTES, 2000)
+    expect(unacked.since).toBe(1000)
+    expect([unacked.acknowledge(1), unacked.since]).toEqual([1000, 2000])
+    expect([unacked.acknowledge(2), unacked.since]).toEqual([2000, undefined])
+  })
+
   it('keeps no message that is already acknowledged', () => {
     const unacked = new Unacked({ messages: 10, bytes: 1000 })
     unacked.restart(3)
