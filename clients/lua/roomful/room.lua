@@ -60,7 +60,7 @@ function Room:_forget()
   self.state, self.epoch, self.seq = nil, 0, 0
   self._states, self._is_broken = states.EMPTY, false
   -- Kept messages by ref: {frame, callback, reply}. `_first` is the lowest ref that may be kept.
-  -- Before the server has named the room, they have `unnamed`, the message, instead of a frame.
+  -- Until the first state: {kind, data, callback}.
   self._kept, self._first, self._last, self.pending = {}, 1, 0, 0
 end
 
@@ -105,12 +105,15 @@ end
 
 function Room:_send_kept()
   for ref = self._first, self.status == "joined" and self._last or 0 do
-    local kept = self._kept[ref]
-    if kept and not kept.frame then
-      kept.unnamed.room_id = self.room_id
-      kept.frame = self._client._encoder.encode(kept.unnamed)
-    end
-    if kept then self._client:_send_frame(kept.frame) end
+    if self._kept[ref] then self._client:_send_frame(self._kept[ref].frame) end
+  end
+end
+
+function Room:_send_early()
+  local early = self._kept
+  self._kept, self._last, self.pending = {}, 0, 0
+  for _, message in ipairs(early) do
+    self:send(message.kind, message.data, message.callback)
   end
 end
 
@@ -121,7 +124,7 @@ function Room:_settled()
   return self._first - 1
 end
 
---- Returns the frame of a message, nil and the message; or nil and an error (R16).
+--- Returns the frame of a message, or nil and an error (R16).
 function Room:_frame(kind, data, ref)
   if self.status == "left" then
     return nil, Room.make_error({ code = "not_in_room", message = "the seat is gone: join again" })
@@ -130,7 +133,7 @@ function Room:_frame(kind, data, ref)
   local message = { t = "message", room_id = self.room_id, type = kind, data = data, ref = ref }
   message.settled = ref and self:_settled()
   local frame, most = self._client._encoder.encode(message), self._client.limits.max_message_bytes
-  if #frame <= most then return frame, nil, message end
+  if #frame <= most then return frame end
   local problem = ("%d bytes: the limit is %d"):format(#frame, most)
   return nil, Room.make_error({ code = "payload_too_large", message = problem })
 end
@@ -140,17 +143,17 @@ end
 --- JSON does not have.
 ---@param callback fun(reply: any, error: roomful.Error?)? gets the outcome
 function Room:send(kind, data, callback)
-  local ref = self._last + 1
-  local frame, problem, message = self:_frame(kind, data, ref)
-  if problem then return self:_finish({ callback = callback }, problem) end
-  local kept = { frame = frame, callback = callback }
-  if not self.room_id then
-    message.data = json.decode(json.encode(message.data)) -- A copy: the game may change it.
-    kept.frame, kept.unnamed = nil, message
+  local ref, message, problem = self._last + 1, { callback = callback }, nil
+  if self.status == "joining" then
+    if data ~= nil then data = json.decode(json.encode(data)) end -- The game may change its table.
+    message.kind, message.data = kind, data
+  else
+    message.frame, problem = self:_frame(kind, data, ref)
+    if problem then return self:_finish(message, problem) end
   end
-  self._kept[ref], self._last = kept, ref
+  self._kept[ref], self._last = message, ref
   self.pending = self.pending + 1
-  if self.status == "joined" then self._client:_send_frame(frame) end
+  if message.frame then self._client:_send_frame(message.frame) end
 end
 
 --- Sends a message that may be lost, such as a position. Returns false if it was dropped: without
@@ -319,8 +322,10 @@ TAKE["state.resync"] = function(self, frame)
   if is_first then
     self.status = "joined"
     self:_end_request()
-    self:_send_kept()
-    if self._leaves then return self:leave(self._on_leave) end
+    local leaves = self._leaves
+    self:_send_early()
+    if self.status == "left" then return end -- By a callback.
+    if leaves then return self:leave(self._on_leave) end
   end
   self:_set_members(members)
   self:_show(is_first)

@@ -168,9 +168,12 @@ end)
 test("messages before the first state wait, and leaving does, too", function()
   local runner = start("online")
   local room, data = runner.client:join("arena", { key = "lobby" }), { now = true }
+  local limit, refusal = runner.client.limits.max_message_bytes, nil
+  -- It fits only without the id of the room, and would end the client.
+  room:send("long", ("x"):rep(limit - 70), function(_, why) refusal = why.code end)
   room:send("ready", data)
   data.now = false
-  equal({ room.pending, room:send_unreliable("aim") }, { 1, false })
+  equal({ room.pending, room:send_unreliable("aim") }, { 2, false })
   room:leave()
   runner:pass_time()
   equal(#sent(runner, "message"), 0)
@@ -178,6 +181,16 @@ test("messages before the first state wait, and leaving does, too", function()
   local ready = { t = "message", room_id = "arena:lobby", type = "ready", ref = 1, settled = 0 }
   ready.data = { now = true }
   equal(sent(runner, "message"), { ready })
+  equal({ refusal, room.pending }, { "payload_too_large", 1 })
+  equal(#sent(runner, "leave"), 1)
+end)
+
+test("a callback of a message that waited for the first state may leave", function()
+  local runner = start("online")
+  local room = runner.client:join("arena", { key = "lobby" })
+  local long = ("x"):rep(runner.client.limits.max_message_bytes)
+  room:send("long", long, function() room:leave() end)
+  serve_state(runner, 1, "arena:lobby", roomful.null)
   equal(#sent(runner, "leave"), 1)
 end)
 
