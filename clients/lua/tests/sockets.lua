@@ -17,15 +17,15 @@ local function listen()
   return server, port
 end
 
---- Polls until the condition holds, for at most 5 seconds. Returns its result.
+--- Polls until the condition holds, for at most 60 seconds. Returns its result.
 local function wait_for(poll, condition)
-  local stop_at = socket.gettime() + 5
+  local stop_at = socket.gettime() + 60
   while socket.gettime() < stop_at do
     poll()
     local result = condition()
     if result then return result end
   end
-  error("not within 5 seconds", 0)
+  error("not within 60 seconds", 0)
 end
 
 --- Opens a websocket to a new server. Returns it and the server's end.
