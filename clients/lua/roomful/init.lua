@@ -18,6 +18,8 @@ local BUDGET = 0.004
 -- player moves. Then silence is no sign of a lost connection.
 local LONGEST_STEP = 1
 local TOKEN_SECONDS = 10
+-- Time limit for the second websocket of a move (R34).
+local MOVE_SECONDS = 5
 -- A connection that has lasted so long after its welcome was a good one (R5).
 local GOOD_SECONDS = 5
 -- What any server accepts, until the welcome has the real limits.
@@ -200,6 +202,8 @@ function Client:_advance(attempt, elapsed)
     self:_hello(attempt)
   elseif connection:has_ended() then
     self:_failed(attempt, connection:problem())
+  elseif attempt.moves and self._now >= attempt.at + MOVE_SECONDS then
+    connection:close("the second connection does not open")
   end
 end
 

@@ -194,6 +194,16 @@ test("a callback of a message that waited for the first state may leave", functi
   equal(#sent(runner, "leave"), 1)
 end)
 
+test("a second connection that does not open within 5 seconds ends the move", function()
+  local runner = start("in_room")
+  runner:serve({ t = "move", in_ms = 0 })
+  runner:pass_time(4)
+  equal({ #runner.sockets, runner.sockets[2].was_closed or false }, { 2, false })
+  runner:pass_time(2)
+  equal({ #runner.sockets, runner.sockets[2].was_closed or false }, { 2, true })
+  equal(runner.client.status, "connected")
+end)
+
 test("data that JSON does not have is an error where the game sends it", function()
   local _, room = start("in_room")
   local cyclic = { 1, 2, x = 3 }

@@ -336,7 +336,8 @@ class Client:
             await asyncio.sleep(self._random() * min(10, 0.125 * 2 ** min(attempt, 9)))
         token = None if self._session else await self._fetch()
         codec = self.codec()
-        socket = await self._open_socket(url, subprotocols=[codec.subprotocol])
+        async with asyncio.timeout(5 if self.connection else None):  # R34
+            socket = await self._open_socket(url, subprotocols=[codec.subprotocol])
         connection = Connection(self, socket, codec, self.connection)
         if self.connection:
             await self._leave(self.connection, connection)

@@ -96,6 +96,25 @@ class ClientTest(unittest.TestCase):
         run(main())
         return server
 
+    def test_a_second_connection_that_does_not_open_within_5_seconds_ends_the_move(self):
+        async def story(server, client):
+            opened, attempts = client._open_socket, []
+
+            async def never(url, subprotocols):
+                attempts.append(url)
+                await asyncio.Future()
+
+            client._open_socket = never
+            server.say({"t": "move", "in_ms": 0})
+            await pass_time(6)
+            client._open_socket = opened
+            server.say({"t": "move", "in_ms": 0})
+            await pass_time(1)
+            self.assertEqual((len(attempts), len(server.sockets)), (1, 2))
+            self.assertEqual(client.status, "online")
+
+        self.play(story)
+
     def test_an_event_sees_the_state_of_its_flush(self):
         async def story(server, client):
             joining = asyncio.create_task(client.join("counter"))
