@@ -353,11 +353,14 @@ export class ClientSession {
     }
   }
 
-  /** The second socket does not open, so the first stays in use. */
+  /** The second socket does not open, so the first stays in use. If the node drains, the client tries again. */
   #notMoved(): void {
     this.#dropNext()
-    if (this.#move?.url !== undefined) this.#stay()
-    this.#move = undefined
+    if (this.#move?.url === undefined) this.#setTimer(this.#backoff.next(), () => this.#openNext())
+    else {
+      this.#move = undefined
+      this.#stay()
+    }
   }
 
   #dropNext(): void {

@@ -407,6 +407,8 @@ const PYTHON: readonly Row[] = [
     'log.info("move failed: %r", error)',
     'raise',
   ],
+  ['Open', 'no second attempt without a url', 'if url != self._url:\n                break', 'break'],
+  ['Open', 'tries again with a url', 'if url != self._url:\n                break', 'pass'],
   ['Change over', 'no move on the first', 'self.send({"t": "move"})', 'pass'],
   ['Change over', 'messages on the first after the move', 'connection.ready = False', 'pass'],
   ['Change over', 'no wait for moved', 'await connection.moved', 'pass'],

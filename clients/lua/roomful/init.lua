@@ -208,13 +208,14 @@ function Client:_advance(attempt, elapsed)
 end
 
 function Client:_failed(attempt, problem)
-  if attempt.moves then
+  local leaves = attempt.moves and self._connection.leaves
+  if leaves or attempt.moves and attempt.url ~= self._url then
     self:_drop_attempt() -- R34
-    if self._connection.leaves then self._connection:close(problem) end -- R35
+    if leaves then self._connection:close(problem) end -- R35
     return
   end
-  self:_schedule(self._url, attempt.tries + 1)
-  self:_set_status(self.status, problem)
+  self:_schedule(self._url, attempt.tries + 1, attempt.moves)
+  if not attempt.moves then self:_set_status(self.status, problem) end
 end
 
 --- Ends the first connection of a move: the server answers with its last message (R35).

@@ -414,7 +414,7 @@ class Client:
             self._token = None
 
     async def _move(self, connection: Connection, move: Message) -> None:
-        """Resumes on a second connection. If it cannot be opened, the first goes on (R34)."""
+        """Resumes on a second connection. Until it is open, the first goes on (R34)."""
         url = move.get("url") or self._url
         to, insecure = urlsplit(url), self._url.startswith("ws:")
         if to.hostname not in self._move_hosts or to.scheme == "ws" and not insecure:
@@ -423,11 +423,14 @@ class Client:
             return
         connection.moves = True
         await asyncio.sleep(move["in_ms"] / 1000)
-        try:
-            await self._connect(url, 0)
-        except LOST as error:
-            log.info("move failed: %r", error)
-            connection.moves = False
+        for attempt in count():
+            try:
+                return await self._connect(url, attempt)
+            except LOST as error:
+                log.info("move failed: %r", error)
+            if url != self._url:
+                break
+        connection.moves = False
 
     async def _leave(self, connection: Connection, following: Connection) -> None:
         """Waits for the last message of a connection (R35)."""
