@@ -196,7 +196,7 @@ end)
 
 test("a second connection that does not open within 5 seconds ends the move", function()
   local runner = start("in_room")
-  runner:serve({ t = "move", in_ms = 0 })
+  runner:serve({ t = "move", in_ms = 0, url = "ws://node2.test/" })
   runner:pass_time(4)
   equal({ #runner.sockets, runner.sockets[2].was_closed or false }, { 2, false })
   runner:pass_time(2)
