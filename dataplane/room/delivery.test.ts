@@ -312,12 +312,23 @@ describe('history', () => {
     }))
     for (let seq = 1; seq <= 100; seq++)
       history.add(update(seq), undefined, { patch: { [MSGPACK]: Buffer.alloc(9) }, rest: undefined, layers })
-    expect(history.bytes).toBeLessThan(1.5 * 100 * 20 * 30)
+    expect(history.bytes).toBeLessThan(1.6 * 100 * 20 * 30)
     for (const { frames } of history.latest) {
       expect(frames.layers?.map(({ layer }) => layer)).toEqual(layers.map(({ layer }) => layer))
       expect(frames.layers?.[7]?.change).toBe(null)
       expect(frames.layers?.[8]?.change?.[MSGPACK]?.[0]).toBe(8)
     }
+  })
+
+  it('counts the names of layers, also if each update has others', () => {
+    const history = emptyHistory(new RoomFrames('arena:a', codecs, { hasLayers: true }))
+    for (let seq = 1; seq <= 100; seq++) {
+      const layers = [{ layer: `${seq}`.padEnd(128, 'x'), change: { [MSGPACK]: Buffer.alloc(1) } }]
+      history.add(update(seq), undefined, { patch: { [MSGPACK]: Buffer.alloc(1) }, rest: undefined, layers })
+    }
+    expect(history.bytes).toBeGreaterThan(100 * 128)
+    while (history.dropOldest()) {}
+    expect(history.bytes).toBe(0)
   })
 
   it('counts the data of events for single members', () => {

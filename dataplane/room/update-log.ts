@@ -24,9 +24,11 @@ interface Block {
   length: number
   /** Names of the layers in its updates. A name has 30 bytes or more, and a change of a layer often fewer. */
   readonly names: string[]
+  /** Bytes of memory that the block takes, with its buffer and names. */
+  taken: number
 }
 
-/** Bytes that a block takes in addition to its buffer, and for each name. */
+/** Bytes that a block takes in addition to its buffer, and for each name in addition to its characters. */
 const BLOCK_BYTES = 200
 const NAME_BYTES = 8
 const MIN_BLOCK_BYTES = 512
@@ -96,7 +98,7 @@ export class UpdateLog {
     this.length--
     if (this.#start === block.end) {
       this.#blocks.shift()
-      this.bytes -= BLOCK_BYTES + block.bytes.length + NAME_BYTES * block.names.length
+      this.bytes -= block.taken
       this.#start = 0
     }
     return epoch
@@ -122,12 +124,13 @@ export class UpdateLog {
   }
 
   /** Returns the index of a name in the last block. */
-  #indexOf(name: string, { names }: Block): number {
+  #indexOf(name: string, block: Block): number {
     const known = this.#names.get(name)
     if (known !== undefined) return known
-    this.#names.set(name, names.length)
-    this.bytes += NAME_BYTES
-    return names.push(name) - 1
+    this.#names.set(name, block.names.length)
+    block.taken += NAME_BYTES + name.length
+    this.bytes += NAME_BYTES + name.length
+    return block.names.push(name) - 1
   }
 
   #blockFor(size: number): Block {
@@ -136,10 +139,10 @@ export class UpdateLog {
     const share = Math.min(MAX_BLOCK_BYTES, Math.max(MIN_BLOCK_BYTES, this.bytes * BLOCK_SHARE))
     // Not from the pool of Node, whose blocks would stay in memory as long as one update.
     const bytes = Buffer.allocUnsafeSlow(Math.max(size, Math.ceil(share)))
-    const block = { bytes, end: 0, length: 0, names: [] }
+    const block = { bytes, end: 0, length: 0, names: [], taken: BLOCK_BYTES + bytes.length }
     this.#blocks.push(block)
     this.#names.clear()
-    this.bytes += BLOCK_BYTES + bytes.length
+    this.bytes += block.taken
     return block
   }
 }
