@@ -105,7 +105,7 @@ class ClientTest(unittest.TestCase):
                 await asyncio.Future()
 
             client._open_socket = never
-            server.say({"t": "move", "in_ms": 0})
+            server.say({"t": "move", "in_ms": 0, "url": client._url + "/node-2"})
             await pass_time(6)
             client._open_socket = opened
             server.say({"t": "move", "in_ms": 0})
