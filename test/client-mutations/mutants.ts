@@ -51,7 +51,7 @@ const PYTHON: readonly Row[] = [
   ['New session', 'no rejoin', 'self.request(self._join | {"rejoin": True})', 'self.request(self._join)'],
   ['New session', 'the same token again', 'else await self._fetch()', 'else "token-1"'],
   ['Goodbye', 'no goodbye', 'if self.send({"t": "goodbye"}) and', 'if False and'],
-  ['Goodbye', 'connects again after goodbye', 'self._main.cancel()\n        if', 'if'],
+  ['Goodbye', 'connects again after goodbye', 'self._main.cancel()', 'pass'],
   [
     'Join',
     'request_id restarts in a new session',
@@ -416,7 +416,7 @@ const PYTHON: readonly Row[] = [
   [
     'Change over',
     'the code of the second counts',
-    'code = 0 if connection.previous else connection.socket.close_code or 0',
+    'code = 0 if moves else connection.socket.close_code or 0',
     'code = connection.socket.close_code or 0',
   ],
   ['Watch', 'a spectator plays after it has lost its seat', '{"watch": self.spectator}  # R38', '{}'],

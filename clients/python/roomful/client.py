@@ -435,7 +435,8 @@ class Client:
     async def _leave(self, connection: Connection, following: Connection) -> None:
         """Waits for the last message of a connection (R35)."""
         self.send({"t": "move"})
-        connection.ready, connection.leaves = False, True
+        connection.ready = False
+        connection.leaves = True
         try:
             await connection.moved
         except asyncio.CancelledError:
