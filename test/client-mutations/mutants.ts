@@ -415,6 +415,12 @@ const PYTHON: readonly Row[] = [
   ['Change over', 'the first stays open', 'self.previous.reader.cancel()', 'pass'],
   [
     'Change over',
+    'the code of the first counts',
+    'connection.leaves or connection.previous',
+    'connection.previous',
+  ],
+  [
+    'Change over',
     'the code of the second counts',
     'code = 0 if moves else connection.socket.close_code or 0',
     'code = connection.socket.close_code or 0',
