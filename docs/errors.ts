@@ -192,7 +192,7 @@ const ERROR_ROWS: Readonly<Record<Exclude<RoomfulErrorCode, 'normal'>, readonly 
   match_failed: [
     [
       TICKET,
-      "three matches in a row have failed in the game's code, each with other players",
+      "three matches, each with other players, have failed in the game's code",
       "Look into the server's log",
     ],
   ],
