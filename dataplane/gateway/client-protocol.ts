@@ -99,7 +99,7 @@ export class ClientProtocol implements ConnectionListener {
   #finder: RoomFinder | undefined
   /** Set until there is a session. */
   #pending: PendingConnection | undefined
-  /** Stops the wait for `hello`. Set until it arrives. */
+  /** Stops the wait for `hello`, or after `move` for the resume on another connection. */
   #stopWaiting: (() => void) | undefined
   #session: Session | undefined
   #span: Span = noSpan
@@ -185,7 +185,7 @@ export class ClientProtocol implements ConnectionListener {
   closed(name: CloseName | 'lost'): void {
     const { sessions, log, over } = this.#context
     const session = this.#session
-    this.#stopHelloTimeout()
+    this.#stopTimeout()
     this.#endSpan(name)
     over(this)
     if (!session) return
@@ -214,7 +214,7 @@ export class ClientProtocol implements ConnectionListener {
       return
     }
     this.#pending?.greeted()
-    this.#stopHelloTimeout()
+    this.#stopTimeout()
     if ('token' in hello && this.#context.load.overloaded) {
       // Refused before its token costs CPU. Resumes are accepted.
       this.#context.metrics.newcomersRefused.inc()
@@ -230,7 +230,7 @@ export class ClientProtocol implements ConnectionListener {
     )
   }
 
-  #stopHelloTimeout(): void {
+  #stopTimeout(): void {
     this.#stopWaiting?.()
     this.#stopWaiting = undefined
   }
@@ -299,7 +299,7 @@ export class ClientProtocol implements ConnectionListener {
 
   #move(): void {
     this.connection.moved()
-    this.#context.clock.schedule(MOVE_MS, () => this.connection.terminate())
+    this.#stopWaiting = this.#context.clock.schedule(MOVE_MS, () => this.connection.terminate())
   }
 
   #end(session: Session): void {
