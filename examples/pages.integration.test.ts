@@ -88,8 +88,14 @@ async function player(path: string, context = desktop): Promise<Page> {
   return page
 }
 
-const shows = (page: Page, selector: string, text: string | RegExp) =>
-  page.locator(selector, { hasText: text }).first().waitFor()
+const shows = (page: Page, selector: string, text: string | RegExp): Promise<void> =>
+  page
+    .locator(selector, { hasText: text })
+    .first()
+    .waitFor()
+    .catch(async (error: Error) => {
+      throw new Error(`${error.message}\n${page.url()} shows: ${await page.innerText('body')}`)
+    })
 
 /** Returns the position of the next milestone toast, in pixels from the top. */
 const topOfToast = (page: Page): Promise<number> =>
