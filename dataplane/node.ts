@@ -279,7 +279,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     codecs,
     records: store.rooms,
     wakeups: store.wakeups,
-    notices: (room, mayAct) => new RoomNotices(room, mayAct, { clock, random, notices: delivery }),
+    additions: (room, mayAct) => new RoomNotices(room, mayAct, { ...common, notices: delivery }),
     features: (needs) => [new ListedRooms(needs, metrics, store), new SavedRooms(needs, metrics)],
     cluster: ownership,
     load,

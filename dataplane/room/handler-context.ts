@@ -5,6 +5,7 @@ import type { Random } from '../../shared/random.ts'
 import type { Weigh } from '../../shared/sync/check.ts'
 import { MAX_SUB_LENGTH, subFault } from '../../shared/tokens.ts'
 import type { RoomAddress, SeatEnd } from '../traffic.ts'
+import type { Addition, Additions } from './additions.ts'
 import type { CallType, MessageType, RoomDefinition } from './definition.ts'
 import type { Member, Pair, Recipients, RoomLog, TurnContext } from './definition-types.ts'
 import {
@@ -28,20 +29,13 @@ import {
   ownLayer,
   RIGHT_NAME,
 } from './layer-rules.ts'
-import { type Limited, mayHave } from './limits.ts'
+import { type KeptLimits, type Limited, mayHave } from './limits.ts'
 import { bytesOf, containerOf } from './live-object.ts'
 import type { Membership } from './memberships.ts'
-import type { Kept } from './metrics.ts'
 import { freePlaces, isPlaying, mayWatch, type PlacesRoom, reserve } from './places.ts'
 import type { LiveState } from './state.ts'
 import { seatName, type Tables } from './table.ts'
 import { retryTask, timerOf, type Work } from './timers-and-tasks.ts'
-
-/** A notice that a turn has requested. */
-export interface Notice {
-  readonly type: string
-  readonly data: Json
-}
 
 /** An event that a handler has emitted. `layer`: it is for the members that have the layer at the end of the turn. */
 export type AskedEvent = RoomEvent & { readonly layer?: string }
@@ -70,7 +64,7 @@ interface Asked {
   readonly roles: RoleChange[]
   /** Number of kicks, and of changes of grants. */
   effects: number
-  readonly notices: Notice[]
+  readonly additions: Addition[]
   closed: boolean
   reply: Json | undefined
 }
@@ -83,7 +77,7 @@ const nothingAsked = (): Asked => ({
   kicked: [],
   roles: [],
   effects: 0,
-  notices: [],
+  additions: [],
   closed: false,
   reply: undefined,
 })
@@ -115,13 +109,6 @@ export interface SystemParts {
   end(memberId: string, end: SeatEnd): void
 }
 
-/** The notices of a room that wait for delivery. */
-export interface WaitingNotices {
-  readonly size: number
-  /** Returns the notice of a call of `ctx.notify`. Throws a RoomLogicError that names the right form. */
-  of(definition: RoomDefinition, type: string, data: unknown): Notice
-}
-
 /** A member to remove. */
 interface Kick {
   readonly memberId: string
@@ -134,7 +121,7 @@ export interface Effects {
   readonly shown: readonly AskedGrant[]
   readonly kicked: readonly Kick[]
   readonly roles: readonly RoleChange[]
-  readonly notices: readonly Notice[]
+  readonly additions: readonly Addition[]
   readonly closed: boolean
   /** Reply to a message or call whose type declares one. */
   readonly reply: Json | undefined
@@ -146,7 +133,7 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair, Pair, Pair>
   readonly key: string
   readonly log: RoomLog
   readonly #room: ContextRoom
-  readonly #notices: WaitingNotices
+  readonly #additions: Additions
   readonly #needs: ContextNeeds
   #definition: RoomDefinition | undefined
   /** Type of the message or call that is being handled. */
@@ -159,13 +146,13 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair, Pair, Pair>
   /** Milliseconds for which the room had no owner, until a turn has succeeded here. */
   #awayMs: number
 
-  constructor(room: ContextRoom, awayMs: number, notices: WaitingNotices, needs: ContextNeeds) {
+  constructor(room: ContextRoom, awayMs: number, additions: Additions, needs: ContextNeeds) {
     this.#awayMs = awayMs
     this.roomId = room.roomId
     this.key = room.address.key
     this.log = room.log
     this.#room = room
-    this.#notices = notices
+    this.#additions = additions
     this.#needs = needs
     // Authors may destructure methods: `const { emit } = ctx`.
     this.random = this.random.bind(this)
@@ -252,7 +239,7 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair, Pair, Pair>
     return this.#definition?.system && { room: this.#room, needs: this.#needs, end }
   }
 
-  #mayHave(limit: Kept, number: number): boolean {
+  #mayHave(limit: keyof KeptLimits, number: number): boolean {
     return mayHave(this.#needs, this.#definition!.type, limit, number)
   }
 
@@ -509,14 +496,8 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair, Pair, Pair>
 
   notify(name: string, data: unknown): void {
     const definition = this.#during('notify')
-    const notice = this.#notices.of(definition, name, data)
-    const { notices } = this.#ask()
-    const waiting = this.#notices.size + notices.length
-    if (!this.#mayHave('notices', waiting + 1))
-      throw new RoomLogicError(
-        `ctx.notify: limit reached: ${waiting} waiting notices per room: the backend at NOTIFY_URL does not accept them`,
-      )
-    notices.push(notice)
+    const { additions } = this.#ask()
+    additions.push(this.#additions.of(definition, name, data, additions.length))
   }
 
   refuse(message: string): never {

@@ -1,6 +1,6 @@
 import { LIMITS } from '../../shared/limits.ts'
 import { MAX } from '../../shared/protocol/messages.ts'
-import type { Kept, RoomMetrics } from './metrics.ts'
+import type { RoomMetrics } from './metrics.ts'
 
 /** Limits of the history that a room keeps for resumes. */
 export interface HistoryLimits {
@@ -15,7 +15,7 @@ export interface OutcomeLimits {
 }
 
 /** Maximum number of entries of each kind that a room keeps. */
-interface KeptLimits {
+export interface KeptLimits {
   /** Outcomes of requests. A large one counts as several. */
   readonly outcomes: number
   /** Replies to one member's messages that its client has not confirmed. Large outcomes count as several. */
@@ -28,8 +28,6 @@ interface KeptLimits {
   readonly tasks: number
   /** Timers that room logic has set. */
   readonly timers: number
-  /** Notices that wait to be delivered. */
-  readonly notices: number
   /** Players that the room bans. */
   readonly bans: number
   /** Hidden layers that are shown to one member. */
@@ -94,7 +92,6 @@ export const ROOM_LIMITS: RoomLimits = {
   seats: 4,
   tasks: 100,
   timers: 1000,
-  notices: 1000,
   bans: 1000,
   layers: 1024,
   effects: 100_000,
@@ -129,7 +126,7 @@ export interface Limited {
 export function mayHave(
   { limits, metrics }: Limited,
   roomType: string,
-  limit: Kept,
+  limit: keyof KeptLimits,
   number: number,
 ): boolean {
   if (number <= limits[limit]) return true

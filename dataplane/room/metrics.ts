@@ -10,8 +10,8 @@ const RESYNC_CAUSES: readonly ResyncCause[] = ['sequence', 'checksum', 'stalled'
 
 const ERROR_CODES = Object.keys(ERRORS) as ErrorCode[]
 
-/** Entries of a room, or of one of its turns, whose number is limited. */
-const KEPT = [
+/** Entries of a room, or of one of its turns, whose number or size is limited. */
+const LIMITED = [
   'tasks',
   'timers',
   'layers',
@@ -23,8 +23,9 @@ const KEPT = [
   'requests',
   'effects',
   'roles',
+  'events',
+  'state',
 ] as const
-export type Kept = (typeof KEPT)[number]
 
 /** Metrics of rooms. */
 export const ROOM_METRICS = {
@@ -125,7 +126,7 @@ export const ROOM_METRICS = {
   limitsReached: counter(
     'service_room_limits_reached_total',
     'Turns, requests, messages and matches that failed at a limit of their room: tasks, timers, layers, notices, bans, reservations, seats, outcomes, unconfirmed replies of a member (requests), events of a turn, its kicks and shown layers (effects), or the size of the state (state).',
-    { room_type: OPEN, limit: [...KEPT, 'events', 'state'] },
+    { room_type: OPEN, limit: LIMITED },
   ),
   historyDropped: counter(
     'service_history_updates_dropped_total',

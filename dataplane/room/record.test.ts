@@ -188,6 +188,10 @@ describe('RoomRecord', () => {
       flush: () => [] as Uint8Array[],
       prepare: async (_fence: Fence, flushed: readonly Uint8Array[] = []) => flushed,
       wrote: () => undefined,
+      of: () => ({}),
+      push: () => undefined,
+      refresh: () => undefined,
+      end: () => undefined,
     }
     const record = new RoomRecord(
       room,

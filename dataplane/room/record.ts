@@ -9,12 +9,13 @@ import {
   StoreRejected,
   StoreUnavailable,
 } from '../../shared/store/port.ts'
+import type { Additions } from './additions.ts'
 import type { RoomCore } from './core.ts'
 import type { JournalFormat } from './journal.ts'
 import type { RoomLimits } from './limits.ts'
 import type { RoomMetrics } from './metrics.ts'
 import { OUTCOME_MS } from './outcomes.ts'
-import { type PendingAdditions, whole } from './update.ts'
+import { whole } from './update.ts'
 
 /** Dependencies of a room's record. */
 export interface RecordNeeds {
@@ -52,17 +53,6 @@ export interface RoomLife {
   readonly ttlMs: number
   /** The room counts as one of its creator's lasting rooms. */
   readonly lasting: boolean
-}
-
-/** What a feature adds to the writes of a room, in the same commits. */
-export interface Additions extends PendingAdditions {
-  /**
-   * Returns the additions of a write under `fence` that follows. `flushed`: additions of its update. Undefined: it writes the whole room, as
-   * of the last flush, to a store that may have lost earlier writes. Rejects with `StoreUnavailable`.
-   */
-  prepare(fence: Fence, flushed?: readonly Uint8Array[]): Promise<readonly Uint8Array[]>
-  /** These additions are stored. */
-  wrote(added: readonly Uint8Array[]): void
 }
 
 type AddingWrite = (fence: Fence, added: readonly Uint8Array[]) => Promise<boolean>
@@ -165,19 +155,19 @@ export class RoomRecord {
     return this.#untilAnswered(async () => {
       // Not before: an earlier write may write the whole room again, which is as of the last flush.
       last ??= forget ? this.#takeLast() : NONE
-      const notices = last.length > 0 ? await this.#additions.prepare(this.#fence, last) : NONE
+      const added = last.length > 0 ? await this.#additions.prepare(this.#fence, last) : NONE
       // The store refuses after a lost answer: the first release took place, or another node owns the room.
       const wasSent = firstAt !== undefined
       const at = this.#needs.clock.now()
       firstAt ??= at
       const isDone = await this.#needs.records.release(this.#room.name, this.#fence, {
-        ...{ forget, notices, ...life },
+        ...{ forget, notices: added, ...life },
         ...(outcomes && { outcomes }),
       })
       this.#ownedAt = isDone ? at : firstAt
       const released = isDone || wasSent
       if (released && forget && this.#wakeAt !== undefined) this.#sendWakeup(undefined)
-      if (released && notices.length > 0) this.#additions.wrote(notices)
+      if (released && added.length > 0) this.#additions.wrote(added)
       return released
     })
   }

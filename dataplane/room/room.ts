@@ -9,6 +9,7 @@ import {
   roomIdOf,
   type ToOwner,
 } from '../traffic.ts'
+import type { Additions } from './additions.ts'
 import { RoomAdmission } from './admission.ts'
 import { Attachments } from './attachments.ts'
 import { Audience } from './audience.ts'
@@ -17,7 +18,7 @@ import { type ClaimedRoom, coreOf, type RoomCore, refit, showsSpectatorsOf } fro
 import type { RoomDefinition } from './definition.ts'
 import { Delivery } from './delivery.ts'
 import { RoomDurability } from './durability.ts'
-import type { Notices, RoomNeeds } from './environment.ts'
+import type { RoomNeeds } from './environment.ts'
 import type { Leaving, RoomEnd, RoomObserver, RoomView, Since } from './feature.ts'
 import type { Update } from './journal.ts'
 import { haveLayers } from './layer-rules.ts'
@@ -86,7 +87,7 @@ export class Room {
   readonly #requests: RequestTurns
   readonly #record: RoomRecord
   readonly #durability: RoomDurability
-  readonly #notices: Notices
+  readonly #additions: Additions
   /** The observer of each feature of the node. Undefined: the room type does not use the feature. */
   #observers: readonly (RoomObserver | undefined)[] = []
   readonly #frames: RoomFrames
@@ -152,8 +153,8 @@ export class Room {
     this.core = coreOf(claimed, frames, needs)
     const { core } = this
     this.#seen = { uncertain: false, epoch: core.epoch }
-    this.#notices = needs.notices(claimed, () => this.#mayAct())
-    this.#record = new RoomRecord(core, fence, this.#notices, needs, () => this.#look())
+    this.#additions = needs.additions(claimed, () => this.#mayAct())
+    this.#record = new RoomRecord(core, fence, this.#additions, needs, () => this.#look())
     this.#durability = new RoomDurability(core, definition.durability, this.#record, needs, () =>
       this.#fenced(),
     )
@@ -161,7 +162,7 @@ export class Room {
     this.delivery = new Delivery(core, frames, this.#replies, needs)
     this.#backlog = new Backlog(inbox, definition.type, this.#replies, needs)
     const post = (run: () => void) => this.#post(run)
-    this.#turns = new Turns(core, claimed.awayMs, this.#notices, this.#replies, needs)
+    this.#turns = new Turns(core, claimed.awayMs, this.#additions, this.#replies, needs)
     this.#tasks = new Tasks(core, this.#turns, needs, post)
     this.#requests = new RequestTurns(claimed, core, this.#turns, this.#replies, needs, post)
     this.#attachments = new Attachments(core, this.#turns, this.delivery, this.#replies, needs, post)
@@ -278,10 +279,10 @@ export class Room {
     if (!this.#ended && !this.#frozen) this.#record.repeatWakeup()
   }
 
-  /** Extends the life of the room's record, and repairs the index of its notices. */
+  /** Extends the life of the room's record, and repairs what its additions need. */
   refresh(): void {
     if (this.#ended || this.#frozen) return
-    this.#notices.refresh()
+    this.#additions.refresh()
     this.#record
       .refresh()
       .then((mine) => mine || this.#fenced())
@@ -470,7 +471,7 @@ export class Room {
     const { core } = this
     if (core.inFlight || this.#frozen || this.#ended) return
     this.#flushes.done(this.#needs.clock.monotonic())
-    const flush = takeUpdate(core, this.#frames, this.#notices, this.#durability, this.#needs.limits)
+    const flush = takeUpdate(core, this.#frames, this.#additions, this.#durability, this.#needs.limits)
     if (!flush) {
       this.#delivered(undefined)
       return
@@ -648,7 +649,7 @@ export class Room {
     this.#audience.end()
     this.#durability.end()
     for (const observer of this.#observers) observer?.stop?.()
-    this.#notices.end()
+    this.#additions.end()
     this.core.history.end()
   }
 

@@ -3,6 +3,7 @@ import type { Json, JsonObject } from '../../shared/json.ts'
 import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
 import { type DepartureReason, MAX } from '../../shared/protocol/messages.ts'
 import type { MemberMessage, RefusedRange, SeatEnd, ToOwner } from '../traffic.ts'
+import type { Additions } from './additions.ts'
 import type { Changes } from './changes.ts'
 import type { Wants } from './core.ts'
 import type { CallType, Hook as Handler, MessageType, TaskType } from './definition.ts'
@@ -17,7 +18,6 @@ import {
   NOTHING,
   type Result,
   resultOf,
-  type WaitingNotices,
 } from './handler-context.ts'
 import type { TurnHook } from './hooks.ts'
 import type { RoomEvent } from './journal.ts'
@@ -34,12 +34,6 @@ type MessageFrom = Extract<ToOwner, { kind: 'message' }>
 type RefusedFrom = Extract<ToOwner, { kind: 'refuse' }>
 
 const TOO_MANY_REQUESTS = `${MAX.requests} replies, or too many bytes of them, are unconfirmed: confirm them with settled`
-
-/** The notices of a room. */
-export interface TurnNotices extends WaitingNotices {
-  /** A turn with notices has succeeded. */
-  push(notices: Effects['notices']): void
-}
 
 /** Sender of a call. */
 interface CalledBy {
@@ -70,19 +64,19 @@ export class Turns {
   readonly failures: FailureLog
   readonly #room: TurnedRoom
   readonly #replies: Replies
-  readonly #notices: TurnNotices
+  readonly #additions: Additions
   readonly #needs: TurnNeeds
   readonly #context: HandlerContext
   readonly #rates = new Rates()
 
   /** `awayMs`: milliseconds for which the room had no owner. */
-  constructor(room: TurnedRoom, awayMs: number, notices: TurnNotices, replies: Replies, needs: TurnNeeds) {
+  constructor(room: TurnedRoom, awayMs: number, additions: Additions, replies: Replies, needs: TurnNeeds) {
     this.failures = new FailureLog(needs.clock, room.log, needs.revealFailures)
     this.#room = room
     this.#replies = replies
-    this.#notices = notices
+    this.#additions = additions
     this.#needs = needs
-    this.#context = new HandlerContext(room, awayMs, notices, needs)
+    this.#context = new HandlerContext(room, awayMs, additions, needs)
     for (const { principal } of room.memberships) this.#rates.join(principal)
   }
 
@@ -419,10 +413,10 @@ export class Turns {
     wants.flush ??= 'paced'
   }
 
-  /** The last turn. Members get nothing of it. Its notices are written with the end of the room. */
+  /** The last turn. Members get nothing of it. Its additions are written with the end of the room. */
   dispose(): void {
     this.#try('onDispose', () => {
-      this.#notices.push(this.#call('onDispose').notices)
+      this.#additions.push(this.#call('onDispose').additions)
       return NOTHING
     })
   }
@@ -491,7 +485,7 @@ export class Turns {
     if (this.#room.tables.written) this.rowsChanged()
     if (effects === NOTHING) return
     const { changes, grants, memberships, wants } = this.#room
-    const { events, shown, kicked, notices, roles, closed } = effects
+    const { events, shown, kicked, additions, roles, closed } = effects
     for (const grant of shown) {
       if (!memberships.get(grant.memberId)) continue
       if (grant.layer === null) grants.clear(grant.memberId)
@@ -500,8 +494,8 @@ export class Turns {
     for (const { membership } of roles) this.#roleChanged(membership)
     for (const event of events)
       changes.events.push(event.layer === undefined ? event : this.#addressed(event))
-    if (notices.length > 0) {
-      this.#notices.push(notices)
+    if (additions.length > 0) {
+      this.#additions.push(additions)
       wants.flush ??= 'paced'
     }
     for (const { memberId, end } of kicked) {

@@ -1,20 +1,13 @@
+import type { Additions } from './additions.ts'
 import { Changes, type Flush } from './changes.ts'
 import { type RoomCore, showsSpectatorsOf } from './core.ts'
 import type { Member } from './definition-types.ts'
-import type { JournalFormat, MemberOutcome, PastUpdates, Position, Update } from './journal.ts'
+import type { JournalFormat, MemberOutcome, PastUpdates, Update } from './journal.ts'
 import type { MembershipRecord } from './member.ts'
 import type { Membership, Memberships } from './memberships.ts'
 import { bringsPlayer } from './restore.ts'
 
 const NONE: readonly never[] = []
-
-/** What a feature adds to the writes of a room. */
-export interface PendingAdditions {
-  /** True if turns since the last flush have additions. */
-  readonly dirty: boolean
-  /** Returns the additions of turns since the last flush, for the write of the update at this position. */
-  flush(at: Position): readonly Uint8Array[]
-}
 
 /** Whom the members of a room see (`RoomFrames`). */
 interface ShownMembers {
@@ -34,7 +27,7 @@ interface Packing {
 export function takeUpdate(
   room: RoomCore,
   { hidesMembers, showsSpectators }: ShownMembers,
-  additions: PendingAdditions,
+  additions: Additions,
   journal: Packing,
   { stateBytes: limit }: { readonly stateBytes: number },
 ): Flush | undefined {

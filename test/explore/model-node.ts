@@ -132,7 +132,7 @@ export class ModelNode {
       codecs,
       records: store.rooms,
       wakeups: store.wakeups,
-      notices: (room, mayAct) => new RoomNotices(room, mayAct, { ...common, notices }),
+      additions: (room, mayAct) => new RoomNotices(room, mayAct, { ...common, metrics, notices }),
       features: (needs) => [new ListedRooms(needs, metrics, store), new SavedRooms(needs, metrics)],
       metrics,
       cluster: {

@@ -1,12 +1,13 @@
 import { type Clock, timestamp } from '../../../shared/clock.ts'
 import { newId } from '../../../shared/ids.ts'
+import type { Json } from '../../../shared/json.ts'
 import type { Random } from '../../../shared/random.ts'
 import type { Fence } from '../../../shared/store/port.ts'
+import type { Additions } from '../../room/additions.ts'
 import type { RoomDefinition } from '../../room/definition.ts'
-import type { Notices } from '../../room/environment.ts'
 import { jsonCopy, RoomLogicError, validate } from '../../room/failures.ts'
-import type { Notice } from '../../room/handler-context.ts'
 import type { Position } from '../../room/journal.ts'
+import type { RoomMetrics } from '../../room/metrics.ts'
 import type { RoomAddress } from '../../traffic.ts'
 import { roomIdOf } from '../../traffic.ts'
 import { encodeNotice } from './notice.ts'
@@ -14,9 +15,17 @@ import type { NoticeQueue } from './queue.ts'
 
 /** Maximum bytes of the JSON text of a notice's data, in UTF-8. */
 const MAX_DATA_BYTES = 16 * 1024
+/** Maximum number of notices of a room that wait for delivery. */
+const MAX_WAITING = 1000
 /** Stored notices are kept for this long, and at most this many, because the store may lose them. */
 const KEPT_MS = 30_000
 const MAX_KEPT = 1000
+
+/** A notice that a turn has requested. */
+interface Notice {
+  readonly type: string
+  readonly data: Json
+}
 
 function noticeOf({ notices }: RoomDefinition, type: string, data: unknown): Notice {
   if (!Object.hasOwn(notices, type)) {
@@ -39,6 +48,7 @@ function noticeOf({ notices }: RoomDefinition, type: string, data: unknown): Not
 interface NoticeNeeds {
   readonly clock: Clock
   readonly random: Random
+  readonly metrics: Pick<RoomMetrics, 'limitsReached'>
   readonly notices: {
     /** Opens the queue of a room of this node, for its claim under `fence`. `mayAct`: whether this node is certainly its owner now. */
     open(room: string, fence: Fence, mayAct: () => boolean): NoticeQueue
@@ -53,7 +63,7 @@ interface NotifyingRoom {
 }
 
 /** The notices of one room until they are written, and those that wait for delivery. */
-export class RoomNotices implements Notices {
+export class RoomNotices implements Additions {
   readonly #needs: NoticeNeeds
   readonly #address: RoomAddress
   readonly #queue: NoticeQueue
@@ -75,13 +85,15 @@ export class RoomNotices implements Notices {
     if (Object.keys(notices).length > 0) this.#queue.recover()
   }
 
-  /** Number of notices that wait for delivery. It can be too large. */
-  get size(): number {
-    return this.#queue.size + this.#unwritten.size + this.#pending.length
-  }
-
-  of(definition: RoomDefinition, type: string, data: unknown): Notice {
-    return noticeOf(definition, type, data)
+  of(definition: RoomDefinition, type: string, data: unknown, earlier: number): Notice {
+    const notice = noticeOf(definition, type, data)
+    // The number can be too large.
+    const waiting = this.#queue.size + this.#unwritten.size + this.#pending.length + earlier
+    if (waiting < MAX_WAITING) return notice
+    this.#needs.metrics.limitsReached.inc({ room_type: definition.type, limit: 'notices' })
+    throw new RoomLogicError(
+      `ctx.notify: limit reached: ${waiting} waiting notices per room: the backend at NOTIFY_URL does not accept them`,
+    )
   }
 
   /** True if turns since the last flush have notices. */

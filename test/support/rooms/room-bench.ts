@@ -159,8 +159,8 @@ export class RoomBench {
       codecs: [new JsonCodec(), new MsgpackCodec()],
       records: this.store.store.rooms,
       wakeups: this.store.store.wakeups,
-      notices: (room, mayAct) =>
-        new RoomNotices(room, mayAct, { clock: this.clock, random, notices: this.notices }),
+      additions: (room, mayAct) =>
+        new RoomNotices(room, mayAct, { clock: this.clock, random, metrics, notices: this.notices }),
       features: (needs) => [
         new ListedRooms(needs, metrics, this.store.store),
         new SavedRooms(needs, metrics),
