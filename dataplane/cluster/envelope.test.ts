@@ -18,7 +18,7 @@ const reader = new EnvelopeReader()
 function sealed(messages: readonly PeerMessage[], number = 1): Uint8Array {
   const writer = new EnvelopeWriter(header)
   for (const message of messages) writer.add(message)
-  return writer.take().read(Number.POSITIVE_INFINITY, number)
+  return writer.take().read(Number.POSITIVE_INFINITY, number).envelope
 }
 
 function opened(bytes: Uint8Array): PeerMessage[] {
@@ -162,7 +162,7 @@ describe('an envelope', () => {
     writer.add({ to: 'owner', message: MESSAGE })
     expect(() => writer.add({ to: 'owner', message: { ...fresh, data: Number.NaN } })).toThrow(TypeError)
     writer.add({ to: 'owner', message: fresh })
-    expect(opened(writer.take().read(Number.POSITIVE_INFINITY, 1))).toEqual([
+    expect(opened(writer.take().read(Number.POSITIVE_INFINITY, 1).envelope)).toEqual([
       { to: 'owner', message: MESSAGE },
       { to: 'owner', message: fresh },
     ])
@@ -189,7 +189,7 @@ describe('an envelope', () => {
     writer.add(update(1))
     expect(() => writer.add(update(Number.NaN))).toThrow(TypeError)
     writer.add(update(2))
-    const [first, ...updates] = opened(writer.take().read(Number.POSITIVE_INFINITY, 1))
+    const [first, ...updates] = opened(writer.take().read(Number.POSITIVE_INFINITY, 1).envelope)
     expect(first).toMatchObject({ to: 'owner', message: MESSAGE })
     // The matcher of vitest takes seconds to compare the bytes.
     const patches = updates.map((update) =>

@@ -175,8 +175,7 @@ export class EnvelopeWriter {
   /** Chunks before the content of the writer. Large frames are chunks without a copy. */
   #chunks: Uint8Array[] = []
   #chunkBytes = 0
-  /** Number of messages. Only the writer changes it. */
-  messages = 0
+  #messages = 0
 
   constructor(header: Uint8Array) {
     this.#header = header
@@ -199,16 +198,16 @@ export class EnvelopeWriter {
       for (const [room, index] of this.#rooms) if (index >= known) this.#rooms.delete(room)
       throw error
     }
-    this.messages++
+    this.#messages++
   }
 
   /** Returns the collected messages, and empties the writer. */
   take(): OutgoingEnvelope {
     this.#endChunk()
-    const taken = new OutgoingEnvelope(this.#header, this.#chunks, this.#chunkBytes)
+    const taken = new OutgoingEnvelope(this.#header, this.#messages, this.#chunks, this.#chunkBytes)
     this.#chunks = []
     this.#chunkBytes = 0
-    this.messages = 0
+    this.#messages = 0
     this.#rooms.clear()
     return taken
   }
@@ -295,25 +294,29 @@ export class EnvelopeWriter {
 
 /** The messages of one outgoing envelope, read as a whole or in pieces. */
 export class OutgoingEnvelope {
-  /** Number of unread bytes. Only `read` changes it. */
-  left: number
+  /** Number of messages. */
+  readonly messages: number
+  /** Number of unread bytes. */
+  #left: number
   readonly #header: Uint8Array
   readonly #chunks: Uint8Array[]
   #begun = false
 
-  constructor(header: Uint8Array, chunks: Uint8Array[], bytes: number) {
+  constructor(header: Uint8Array, messages: number, chunks: Uint8Array[], bytes: number) {
     this.#header = header
+    this.messages = messages
     this.#chunks = chunks
-    this.left = bytes
+    this.#left = bytes
   }
 
-  /** Returns the next envelope on the link, with the given number and at most `most` bytes of messages. */
-  read(most: number, number: number): Uint8Array {
-    const size = Math.min(most, this.left)
+  /** Returns the next envelope on the link, with the given number and at most `most` bytes of messages. `isLast`: no other one follows. */
+  read(most: number, number: number): { readonly envelope: Uint8Array; readonly isLast: boolean } {
+    const size = Math.min(most, this.#left)
     const envelope = new Uint8Array(this.#header.length + size)
     envelope.set(this.#header)
-    this.left -= size
-    envelope[FLAGS_AT] = (this.left > 0 ? FOLLOWS : 0) | (this.#begun ? CONTINUES : 0)
+    this.#left -= size
+    const isLast = this.#left === 0
+    envelope[FLAGS_AT] = (isLast ? 0 : FOLLOWS) | (this.#begun ? CONTINUES : 0)
     for (let at = SENDER_AT - 1, rest = number; rest > 0; at--, rest = Math.floor(rest / 256))
       envelope[at] = rest
     this.#begun = true
@@ -324,7 +327,7 @@ export class OutgoingEnvelope {
       at += part.length
       if (part.length < chunk.length) this.#chunks.unshift(chunk.subarray(part.length))
     }
-    return envelope
+    return { envelope, isLast }
   }
 }
 

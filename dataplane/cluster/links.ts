@@ -199,16 +199,17 @@ export class NodeLinks {
     this.#sentAt = this.#environment.clock.monotonic()
     for (const link of waiting) {
       link.waiting = false
-      if (link.writer.messages > 0) this.#publish(link)
+      if (link.writer.bytes > 0) this.#publish(link)
     }
   }
 
   #publish(link: Outgoing): void {
-    const { messages } = link.writer
+    const envelope = link.writer.take()
+    const { messages } = envelope
     this.#environment.metrics.peerMessages.inc(messages)
     link.sentAt = this.#environment.clock.monotonic()
     link.beats = messages > 0 ? BEATS : link.beats - 1
-    link.leaving.push(link.writer.take())
+    link.leaving.push(envelope)
     if (link.leaving.length === 1) this.#transmit(link)
     if (link.beats > 0) this.#armBeats()
   }
@@ -217,10 +218,10 @@ export class NodeLinks {
   #transmit(link: Outgoing): void {
     const { metrics } = this.#environment
     for (let next = link.leaving[0]; next; next = link.leaving[0]) {
-      const envelope = next.read(PIECE_BYTES, ++link.number)
+      const { envelope, isLast } = next.read(PIECE_BYTES, ++link.number)
       metrics.peerPublishes.inc()
       metrics.peerBytes.inc(envelope.length)
-      if (next.left > 0) {
+      if (!isLast) {
         this.#handOver(link, envelope, () => this.#transmit(link))
         return
       }

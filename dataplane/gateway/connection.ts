@@ -154,8 +154,8 @@ export class Connection implements FrameListener, OutboxListener, PolledSocket {
   #held: Promise<void> | undefined
   /** Messages that were already read when the pause started: at most one read of the socket. */
   readonly #waiting: { readonly data: Buffer; readonly binary: boolean }[] = []
-  /** True while the messages from before a close are handled. They cannot wait any longer. Only the connection sets it. */
-  ending = false
+  /** True while the messages from before a close are handled. They cannot wait any longer. */
+  readonly ending: boolean = false
   /** True once the client has said goodbye before its `welcome`. */
   goodbye = false
 
@@ -219,7 +219,9 @@ export class Connection implements FrameListener, OutboxListener, PolledSocket {
    * client closes.
    */
   closing(name: CloseName | undefined): void {
-    this.ending = true
+    // For others, it is read-only.
+    const own: { ending: boolean } = this
+    own.ending = true
     this.#handleWaiting()
     this.#takeNewest()
     this.#end(name ?? 'lost')

@@ -513,8 +513,8 @@ export class Edge {
       // Members that leave, and those with layers, get other frames.
       const isShared = !leavers && !layers
       for (const [codec, lane] of room.lanes) {
-        const frame = isShared && lane.seq + 1 === seq ? flush.shared(codec) : undefined
-        if (frame) lane.flush(frame, flush.alone)
+        const frame = isShared ? flush.shared(codec) : undefined
+        if (frame) lane.flush(frame, seq, flush.alone)
         else lane.clear()
       }
       for (const subscription of room.apart) {
@@ -678,9 +678,7 @@ export class Edge {
   /** Sends a reliable message. An attaching subscription only keeps it, and sends it with the others when the owner has answered. */
   #sendReliable(subscription: Subscription, message: Reliable, bytes: number): void {
     const { unacked, phase } = subscription
-    unacked.add(message, bytes, this.#context.clock.monotonic())
-    // The client has sent it again after a resume, and the owner had already acknowledged it.
-    if (unacked.last <= unacked.acked) return
+    if (!unacked.add(message, bytes, this.#context.clock.monotonic())) return
     this.#unanswered.add(subscription)
     if (phase === 'attaching' || (message.kind === 'message' && this.#isHandledHere(subscription, message)))
       return

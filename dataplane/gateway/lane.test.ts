@@ -51,20 +51,20 @@ describe('Lane', () => {
     for (const { member, connection } of members) lane.add(member, connection, 7)
     const [ada, bob] = members
     bob!.outbox.push(frame(9))
-    lane.flush(frame(1), true)
+    lane.flush(frame(1), 8, true)
     expect(sent()).toEqual([[1], [], [1]])
     expect([...apart]).toEqual([bob!.member])
     expect(bob!.member.has).toBe(7)
     lane.remove(ada!.member)
     expect(ada!.member.has).toBe(8)
-    lane.flush(frame(2), true)
+    lane.flush(frame(2), 9, true)
     expect(sent()).toEqual([[1], [], [1, 2]])
   })
 
   it('queues an update that other frames follow, so that all leave in one write', () => {
     const { lane, members, endTurn, sent } = laneOf(['ada', 'bob'])
     for (const { member, connection } of members) lane.add(member, connection, 1)
-    lane.flush(frame(1), false)
+    lane.flush(frame(1), 2, false)
     members[0]!.outbox.push(frame(2))
     expect(sent()).toEqual([[], []])
     endTurn()

@@ -3,7 +3,7 @@ import type { Outbox } from './outbox.ts'
 
 /** A subscription that can be in a lane. */
 export interface LaneMember {
-  /** Undefined: it is in none. Only `Lane` changes it, as `place`. */
+  /** Undefined: it is in none. The lane sets it, as `place`. */
   lane: Lane | undefined
   /** Index in the lane. */
   place: number
@@ -24,8 +24,8 @@ interface LaneConnection {
  * client are in no cache, and to read them costs more than to decide anything.
  */
 export class Lane {
-  /** The last update that all of them have. Only the lane changes it. */
-  seq = 0
+  /** The last update that all of them have. */
+  #seq = 0
   readonly #apart: Set<LaneMember>
   readonly #members: LaneMember[] = []
   /** In the same order. */
@@ -38,8 +38,8 @@ export class Lane {
 
   /** Adds a subscription that has just got the update `seq`, unless the others have another one. */
   add(member: LaneMember, connection: LaneConnection, seq: number): void {
-    if (this.#members.length === 0) this.seq = seq
-    else if (this.seq !== seq) return
+    if (this.#members.length === 0) this.#seq = seq
+    else if (this.#seq !== seq) return
     connection.inLane = member
     member.lane = this
     member.place = this.#members.push(member) - 1
@@ -48,7 +48,7 @@ export class Lane {
   }
 
   /** Removes a subscription. `seq`: the last update that it has. */
-  remove(member: LaneMember, seq = this.seq): void {
+  remove(member: LaneMember, seq = this.#seq): void {
     const { place } = member
     const last = this.#members.pop()!
     const lastOutbox = this.#outboxes.pop()!
@@ -68,15 +68,19 @@ export class Lane {
   }
 
   /**
-   * Sends the update after `seq` to all of them. Those with anything queued leave the lane without it. `alone`: nothing follows for any of
-   * them in this turn.
+   * Sends the update `seq` to all of them. Those with anything queued leave the lane without it, and all if they lack an earlier update.
+   * `alone`: nothing follows for any of them in this turn.
    */
-  flush(frame: Frame, alone: boolean): void {
-    const seq = this.seq++
+  flush(frame: Frame, seq: number, alone: boolean): void {
+    if (seq !== this.#seq + 1) {
+      this.clear()
+      return
+    }
+    this.#seq = seq
     // From the end: if one leaves, the last one takes its place.
     for (let i = this.#outboxes.length - 1; i >= 0; i--) {
       const outbox = this.#outboxes[i]!
-      if (!outbox.idle) this.remove(this.#members[i]!, seq)
+      if (!outbox.idle) this.remove(this.#members[i]!, seq - 1)
       else if (alone) outbox.write(frame)
       else outbox.push(frame)
     }

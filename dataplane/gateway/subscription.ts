@@ -57,13 +57,21 @@ export class Unacked {
   readonly #limits: UnackedLimits
   #kept: Kept[] = []
   #bytes = 0
-  /** The highest acknowledged ref. The kept messages have higher refs. Only this object changes it, as `last`. */
-  acked = 0
+  /** The highest acknowledged ref. The kept messages have higher refs. */
+  #acked = 0
   /** The highest ref that has arrived. */
-  last = 0
+  #last = 0
 
   constructor(limits: UnackedLimits) {
     this.#limits = limits
+  }
+
+  get acked(): number {
+    return this.#acked
+  }
+
+  get last(): number {
+    return this.#last
   }
 
   get empty(): boolean {
@@ -81,10 +89,13 @@ export class Unacked {
     return this.#kept[0]?.at
   }
 
-  /** Keeps the message with the next ref, unless it is acknowledged. Consecutive refusals with the same code and text become one entry. */
-  add(message: Reliable, bytes: number, at: number): void {
-    this.last = throughOf(message)
-    if (this.last <= this.acked) return
+  /**
+   * Keeps the message with the next ref. Consecutive refusals with the same code and text become one entry. Returns false if the message is
+   * acknowledged already: the client has sent it again after a resume.
+   */
+  add(message: Reliable, bytes: number, at: number): boolean {
+    this.#last = throughOf(message)
+    if (this.#last <= this.#acked) return false
     const before = this.#kept.at(-1)
     const joined = before && join(before.message, message)
     if (joined) before.message = joined
@@ -92,12 +103,13 @@ export class Unacked {
       this.#kept.push({ message, bytes, at })
       this.#bytes += bytes
     }
+    return true
   }
 
   /** Drops all messages up to `ref`, because the owner has acknowledged them. Returns when the oldest of them was sent. */
   acknowledge(ref: number): number | undefined {
-    if (ref <= this.acked) return undefined
-    this.acked = ref
+    if (ref <= this.#acked) return undefined
+    this.#acked = ref
     let done = 0
     while (done < this.#kept.length && throughOf(this.#kept[done]!.message) <= ref) done++
     const dropped = this.#kept.splice(0, done)
@@ -114,8 +126,8 @@ export class Unacked {
   restart(known: number): void {
     this.#kept = []
     this.#bytes = 0
-    this.acked = known
-    this.last = known
+    this.#acked = known
+    this.#last = known
   }
 }
 
@@ -290,8 +302,8 @@ export class Subscription implements LaneMember {
   unpaid = false
   /** The member at its owner, while that is this node. Undefined: unknown, or the owner is elsewhere. */
   seat: LocalSeat | undefined
-  lane: Lane | undefined
-  place = 0
+  readonly lane: Lane | undefined = undefined
+  readonly place: number = 0
   readonly #held = new HeldFrames()
   /** Numbers of the member's layers on its connection. Undefined: no frame has had a layer. */
   #layers: LayerNumbers | undefined

@@ -226,7 +226,7 @@ export class Attachments {
       seq: delivery.delivered.seq,
       resumed: missed !== undefined,
       frames: missed ?? [delivery.resync(membership)],
-      ...refs.acknowledgement(0, refs.committed),
+      ...refs.committed,
     })
   }
 

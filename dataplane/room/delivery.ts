@@ -106,7 +106,7 @@ export class Delivery {
     const { clock, metrics } = this.#needs
     const since = changes.since ?? clock.monotonic()
     const frames = this.#send(flush)
-    for (let i = 0; i < acked.length; i++) acked[i]!.refs.committed = update.acks[i]!.ref
+    for (let i = 0; i < acked.length; i++) acked[i]!.refs.commit(update.acks[i]!.ref)
     for (const { membership } of changes.joins) membership.announced = true
     const { definition, history } = this.#room
     if (update.visible && frames) history.add(update, packed, frames, since)
@@ -274,7 +274,7 @@ export class Delivery {
       .filter(({ to }) => !to || to.includes(member.id))
       .map((event) => this.#frames.event(event))
     if (events.length === 0 && !ackDue) return undefined
-    return { member_id: subscriptionId, events, ...(ackDue && refs.acknowledgement(refs.flushed, refs.last)) }
+    return { member_id: subscriptionId, events, ...(ackDue && refs.unflushed) }
   }
 
   /** Returns, by edge, the parts for single members, and the members that leave with the update. */

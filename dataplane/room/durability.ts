@@ -2,7 +2,7 @@ import type { Release } from '../../shared/store/port.ts'
 import type { Flush } from './changes.ts'
 import type { RoomCore } from './core.ts'
 import type { Durability } from './definition.ts'
-import type { Update } from './journal.ts'
+import type { JournalFormat, Update } from './journal.ts'
 import { NO_ROOM, type RecordNeeds, type RoomRecord } from './record.ts'
 import { PacedWork, type Scheduler } from './scheduler.ts'
 import { whole, withoutHistory } from './update.ts'
@@ -12,6 +12,8 @@ import { whole, withoutHistory } from './update.ts'
  * `snapshot` room is written soon after a change. A `none` room is written only for a handoff.
  */
 export class RoomDurability {
+  /** Undefined: the room is not stored. */
+  readonly format: JournalFormat | undefined
   readonly #room: RoomCore
   readonly #durability: Durability
   readonly #record: RoomRecord
@@ -39,6 +41,7 @@ export class RoomDurability {
     needs: RecordNeeds & { readonly scheduler: Scheduler },
     fenced: () => void,
   ) {
+    this.format = durability === 'none' ? undefined : needs.format
     this.#room = room
     this.#durability = durability
     this.#record = record
@@ -50,11 +53,6 @@ export class RoomDurability {
   /** The room had another owner. The record that a `none` room left for its handoff must not come back, so it is overwritten. */
   takenOver(): void {
     if (this.#durability === 'none') void this.#replace(NO_ROOM)
-  }
-
-  /** Returns the journal entry of an update. Undefined: the room is not stored. */
-  entry(update: Update): Uint8Array | undefined {
-    return this.#durability === 'none' ? undefined : this.#needs.format.entry(update)
   }
 
   /**

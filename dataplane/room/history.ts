@@ -114,12 +114,12 @@ export class History {
       this.#ownBytes += bytes
     }
     this.#log.add({ epoch, since, frames, packed })
-    while (this.#log.length > this.#limits.entries || this.bytes > this.#limits.bytes) this.dropOldest()
+    while (this.#log.size.updates > this.#limits.entries || this.bytes > this.#limits.bytes) this.dropOldest()
     this.#budget.used(this.#link)
   }
 
   get bytes(): number {
-    return this.#log.bytes + this.#ownBytes
+    return this.#log.size.bytes + this.#ownBytes
   }
 
   /** Drops the oldest update. Returns false if there is none. */
@@ -177,7 +177,7 @@ export class History {
   ): Replay | undefined {
     const frames = this.#frames
     const from = position.seq - this.#base.seq
-    if (from < 0 || from > this.#log.length) return undefined
+    if (from < 0 || from > this.#log.size.updates) return undefined
     const entries = [...this.#from(Math.max(0, from - 1))]
     const before = from > 0 ? entries.shift()! : this.#base
     const after = entries[0]?.epoch ?? currentEpoch

@@ -32,15 +32,18 @@ export class Memberships {
   #members: readonly Member[] | undefined
   #players: readonly Member[] | undefined
   #spectators: readonly Member[] | undefined
-  /** Number of spectators. Only this object changes it. */
-  spectatorCount = 0
+  #spectatorCount = 0
 
   get size(): number {
     return this.#memberships.size
   }
 
   get playerCount(): number {
-    return this.size - this.spectatorCount
+    return this.size - this.#spectatorCount
+  }
+
+  get spectatorCount(): number {
+    return this.#spectatorCount
   }
 
   /** The members. The array stays the same until a member joins, leaves or changes. */
@@ -51,7 +54,7 @@ export class Memberships {
 
   /** The players. The array stays the same until a player joins, leaves or changes. */
   get players(): readonly Member[] {
-    this.#players ??= this.spectatorCount === 0 ? this.members : this.#list(({ spectator }) => !spectator)
+    this.#players ??= this.#spectatorCount === 0 ? this.members : this.#list(({ spectator }) => !spectator)
     return this.#players
   }
 
@@ -107,13 +110,13 @@ export class Memberships {
    * Adds a membership. If another one has the same member id, the new one takes its place in the order, and the caller removes the other.
    */
   add(membership: Membership): void {
-    membership.present = true
+    setPresent(membership, true)
     this.#memberships.set(membership.member.id, membership)
     this.#subscriptions.set(membership.subscriptionId, membership)
     this.#sessions.set(membership.sessionId, membership)
     const { sub } = membership.member
     if (sub !== null) this.#bySub.set(sub, (this.#bySub.get(sub) ?? new Set()).add(membership))
-    if (membership.member.spectator) this.spectatorCount++
+    if (membership.member.spectator) this.#spectatorCount++
     this.#changed(membership.member)
     // All members together keep no more than before, so each keeps less.
     if (sharesShrink(this.size)) for (const { refs } of this) refs.share(this.size)
@@ -124,7 +127,7 @@ export class Memberships {
   /** Removes a member. Its edge gets updates until `release`, because the departure itself is not delivered yet. */
   remove(membership: Membership): void {
     const { id } = membership.member
-    membership.present = false
+    setPresent(membership, false)
     if (this.#memberships.get(id) === membership) this.#memberships.delete(id)
     if (!this.#leaving.has(id)) this.#leaving.set(id, membership)
     if (this.#sessions.get(membership.sessionId) === membership) this.#sessions.delete(membership.sessionId)
@@ -132,7 +135,7 @@ export class Memberships {
     const own = sub === null ? undefined : this.#bySub.get(sub)
     own?.delete(membership)
     if (sub !== null && own?.size === 0) this.#bySub.delete(sub)
-    if (membership.member.spectator) this.spectatorCount--
+    if (membership.member.spectator) this.#spectatorCount--
     this.#changed(membership.member)
   }
 
@@ -154,7 +157,7 @@ export class Memberships {
     membership.edge = edge
     membership.codec = codec
     membership.detached = undefined
-    membership.refs.missedAfter = undefined
+    membership.refs.reattached()
     add(this.#edges, edge, 1)
     add(this.#codecs, codec, 1)
   }
@@ -172,7 +175,7 @@ export class Memberships {
     const member = { ...before, ...change }
     // An update records `data` if it is another object than before.
     membership.member = change.data === undefined ? frozenMember(member) : memberFor(member)
-    this.spectatorCount += Number(membership.member.spectator) - Number(before.spectator)
+    this.#spectatorCount += Number(membership.member.spectator) - Number(before.spectator)
     this.#changed(before)
     this.#changed(membership.member)
   }
@@ -180,6 +183,11 @@ export class Memberships {
   [Symbol.iterator](): IterableIterator<Membership> {
     return this.#memberships.values()
   }
+}
+
+/** For others, `present` is read-only. */
+const setPresent = (membership: { present: boolean }, present: boolean): void => {
+  membership.present = present
 }
 
 function add<K>(counts: Map<K, number>, key: K, by: number): void {
@@ -222,8 +230,8 @@ export class Membership {
   lastTurn: RoomTurn | undefined
   /** True if the next update acks `refs.last`. */
   ackDue = false
-  /** True while it is a member of the room. Only `Memberships` changes it. */
-  present = false
+  /** True while it is a member of the room. */
+  readonly present: boolean = false
   /** True if the join was delivered. */
   announced: boolean
   /** Undefined: the session has a socket, at `edge`. */
@@ -266,7 +274,6 @@ export class Membership {
       joinRequest,
       edge,
       codec,
-      lastRef: refs.flushed,
       joinedSeq,
       options,
       ...refs.record(),

@@ -27,23 +27,23 @@ export class Deduplicator {
   #replies = 0
   /** Highest ref up to which the client knows all outcomes. */
   #known = 0
-  /** Highest ref that was applied or refused. Only this class changes it. */
-  last: number
-  /** Highest ref whose outcome was forgotten, and which the client may not know. 0: none. Only this class changes it. */
-  forgotten: number
-  /** `last` as of the last flush that acks it. */
-  flushed: number
+  /** Highest ref that was applied or refused. */
+  #last: number
+  /** Highest ref whose outcome was forgotten, and which the client may not know. 0: none. */
+  #forgotten: number
+  /** `#last` as of the last flush that acks it. */
+  #flushed: number
   /** Highest ref whose update is delivered, and committed if the room type is durable. */
-  committed: number
-  /** `last` when the edge was asked to send the messages after it again. */
-  missedAfter: number | undefined
+  #committed: number
+  /** `#last` when the edge was asked to send the messages after it again. */
+  #missedAfter: number | undefined
 
   constructor(limits: OutcomeLimits, last: number, { outcomes, forgotten }: OutcomesRecord) {
     this.#limits = limits
-    this.last = last
-    this.flushed = last
-    this.committed = last
-    this.forgotten = forgotten
+    this.#last = last
+    this.#flushed = last
+    this.#committed = last
+    this.#forgotten = forgotten
     for (const outcome of outcomes) this.keep(outcome)
   }
 
@@ -52,10 +52,39 @@ export class Deduplicator {
    * `duplicate`: all were accepted before. `gap`: an earlier message was lost, and the edge has to send it again first.
    */
   accept(from: number, through = from): 'new' | 'duplicate' | 'gap' {
-    if (through <= this.last) return 'duplicate'
-    if (from > this.last + 1) return 'gap'
-    this.last = through
+    if (through <= this.#last) return 'duplicate'
+    if (from > this.#last + 1) return 'gap'
+    this.#last = through
     return 'new'
+  }
+
+  /** An earlier message was lost. Returns true if its edge should send it again: once for each gap of a socket. */
+  misses(): boolean {
+    if (this.#missedAfter === this.#last) return false
+    this.#missedAfter = this.#last
+    return true
+  }
+
+  /** The lowest ref that was neither applied nor refused. */
+  get next(): number {
+    return this.#last + 1
+  }
+
+  /** The member has another socket, whose edge is asked again. */
+  reattached(): void {
+    this.#missedAfter = undefined
+  }
+
+  /** A flush acks all messages so far. Returns the ack, and the outcomes since the flush before. */
+  flush(): { readonly ref: number; readonly forgotten: number; readonly outcomes: readonly Outcome[] } {
+    const outcomes = this.#between(this.#flushed, this.#last)
+    this.#flushed = this.#last
+    return { ref: this.#last, forgotten: this.#forgotten, outcomes }
+  }
+
+  /** The update that acks `ref` is delivered, and committed if the room type is durable. */
+  commit(ref: number): void {
+    this.#committed = ref
   }
 
   /**
@@ -63,8 +92,8 @@ export class Deduplicator {
    * true if this owner had not handled some of them.
    */
   skip(through: number): boolean {
-    if (through <= this.last) return false
-    this.last = through
+    if (through <= this.#last) return false
+    this.#last = through
     this.#forget(through)
     return true
   }
@@ -82,7 +111,7 @@ export class Deduplicator {
    * count too: as `MAX.requests` replies if they fill the share of one of `members`.
    */
   repliesWithNext(members: number): number {
-    const known = this.#known === 0 ? this.committed : this.#known
+    const known = this.#known === 0 ? this.#committed : this.#known
     const limit = this.#share(members)
     let bytes = this.#bytes + MAX_REPLY_BYTES
     let replies = this.#replies + 1
@@ -109,31 +138,45 @@ export class Deduplicator {
 
   /** The outcomes of refs up to this one are no longer known. */
   #forget(ref: number): void {
-    if (ref > this.#known) this.forgotten = Math.max(this.forgotten, ref)
+    if (ref > this.#known) this.#forgotten = Math.max(this.#forgotten, ref)
   }
 
   /** The client knows all outcomes up to `ref`. A higher ref than the last one does not count. */
   known(ref: number): void {
-    this.#known = Math.max(this.#known, Math.min(ref, this.last))
-    if (this.forgotten <= this.#known) this.forgotten = 0
+    this.#known = Math.max(this.#known, Math.min(ref, this.#last))
+    if (this.#forgotten <= this.#known) this.#forgotten = 0
     while (this.#outcomes.length > 0 && this.#outcomes[0]!.ref <= this.#known) this.#drop()
   }
 
-  /** Returns the acknowledgement of refs above `after` up to `ack`, with their outcomes. */
-  acknowledgement(after: number, ack: number): Acknowledgement {
-    const outcomes = this.between(after, ack)
-    const forgotten = Math.min(this.forgotten, ack)
+  /** The acknowledgement of all committed refs, with their outcomes. */
+  get committed(): Acknowledgement {
+    return this.#acknowledgement(0, this.#committed)
+  }
+
+  /** The acknowledgement of refs that no flush has acked, with their outcomes. */
+  get unflushed(): Acknowledgement {
+    return this.#acknowledgement(this.#flushed, this.#last)
+  }
+
+  /** Returns the acknowledgement of refs above `after` up to `ack`. */
+  #acknowledgement(after: number, ack: number): Acknowledgement {
+    const outcomes = this.#between(after, ack)
+    const forgotten = Math.min(this.#forgotten, ack)
     return { ack, ...(outcomes.length > 0 && { outcomes }), ...(forgotten > after && { forgotten }) }
   }
 
   /** Returns the outcomes of refs above `after` up to `last`. */
-  between(after: number, last: number): readonly Outcome[] {
+  #between(after: number, last: number): readonly Outcome[] {
     return this.#outcomes.length === 0 ? NONE : this.#outcomes.slice(this.#above(after), this.#above(last))
   }
 
   /** Returns what a record contains as of the last flush. */
-  record(): OutcomesRecord {
-    return { outcomes: this.between(0, this.flushed), forgotten: Math.min(this.forgotten, this.flushed) }
+  record(): OutcomesRecord & { readonly lastRef: number } {
+    return {
+      lastRef: this.#flushed,
+      outcomes: this.#between(0, this.#flushed),
+      forgotten: Math.min(this.#forgotten, this.#flushed),
+    }
   }
 
   /** Drops the oldest outcome, and returns its ref. */

@@ -471,7 +471,7 @@ export class Room {
     const { core } = this
     if (core.inFlight || this.#frozen || this.#ended) return
     this.#flushes.done(this.#needs.clock.monotonic())
-    const flush = takeUpdate(core, this.#frames, this.#additions, this.#durability, this.#needs.limits)
+    const flush = takeUpdate(core, this.#frames, this.#additions, this.#durability.format, this.#needs.limits)
     if (!flush) {
       this.#delivered(undefined)
       return

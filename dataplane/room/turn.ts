@@ -143,11 +143,12 @@ export class Turns {
       return
     }
     const turn = this.#messageTurn(membership, type, ref)
+    const name = spec.handle ? `messages.${type}.handle` : 'onMessage'
     let outcome: Effects | Refused
     try {
-      outcome = this.#needs.code.run(turn, this.#handle, membership, message, spec)
+      outcome = this.#needs.code.run(turn, this.#handle, name, membership, message, spec)
     } catch (error) {
-      this.#threw(spec.handle ? handleName(type) : 'onMessage', error, membership, ref)
+      this.#threw(name, error, membership, ref)
       return
     }
     if ('code' in outcome) this.#refuse(membership, outcome.code, outcome.message, ref)
@@ -170,8 +171,9 @@ export class Turns {
     return turn
   }
 
-  /** The part of a message's turn that is room code, with the rate limit between validator and handler. */
+  /** The part of a message's turn that is room code, with the rate limit between validator and handler. `name`: that of the handler. */
   readonly #handle = (
+    name: string,
     membership: Membership,
     { type, data }: MemberMessage,
     spec: MessageType,
@@ -190,7 +192,7 @@ export class Turns {
     const { handle = this.#room.definition.onMessage } = spec
     if (!handle) return NOTHING
     const input = { type, data: valid.value, member: membership.member }
-    return this.#turn(spec.handle ? handleName(type) : 'onMessage', handle, input, undefined, spec)
+    return this.#turn(name, handle, input, undefined, spec)
   }
 
   /** A message was applied. `effects`: the effects that its handler requested. */
@@ -209,7 +211,7 @@ export class Turns {
 
   /** The edge has refused these messages. Their refs are handled as if the room had refused them. */
   #refuseAll(membership: Membership, { from, through, code, message }: RefusedRange): void {
-    const first = Math.max(from, membership.refs.last + 1)
+    const first = Math.max(from, membership.refs.next)
     if (!this.#isNew(membership, from, through)) return
     for (let ref = first; ref <= through; ref++) this.#refuse(membership, code, message, ref)
   }
@@ -426,16 +428,10 @@ export class Turns {
    * or was in the answer to the attach after which the edge sent it again.
    */
   #isNew(membership: Membership, from: number, through?: number): boolean {
-    const arrived = membership.refs.accept(from, through)
-    if (arrived === 'gap') this.#requestResend(membership)
+    const { edge, refs } = membership
+    const arrived = refs.accept(from, through)
+    if (arrived === 'gap' && refs.misses()) this.#replies.send(edge, { kind: 'resend' })
     return arrived === 'new'
-  }
-
-  /** A message of this member was lost. Asks its edge to send unacknowledged messages again, once for each gap. */
-  #requestResend({ edge, refs }: Membership): void {
-    if (refs.missedAfter === refs.last) return
-    refs.missedAfter = refs.last
-    this.#replies.send(edge, { kind: 'resend' })
   }
 
   #mayReply({ refs }: Membership): boolean {
@@ -650,6 +646,3 @@ type Hook =
 /** Hook for a member that gets its role, and for one that loses it. */
 const joinHook = ({ spectator }: Member): Hook => (spectator ? 'spectators.onJoin' : 'onJoin')
 const leaveHook = ({ spectator }: Member): Hook => (spectator ? 'spectators.onLeave' : 'onLeave')
-
-/** Name of the handler of one message type, as in the code of the room type. */
-const handleName = (type: string): string => `messages.${type}.handle`

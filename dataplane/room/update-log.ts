@@ -61,10 +61,9 @@ export class UpdateLog {
   #start = 0
   /** Indexes of the names in the last block. */
   readonly #names = new Map<string, number>()
-  /** Number of updates. Only the log changes it, as `bytes`. */
-  length = 0
-  /** Bytes of memory that the log takes. */
-  bytes = 0
+  readonly #size = { updates: 0, bytes: 0 }
+  /** Number of updates, and the bytes of memory that the log takes. */
+  readonly size: Readonly<{ updates: number; bytes: number }> = this.#size
 
   /** Copies an update into the log. */
   add({ epoch, since, frames: { patch, rest, layers }, packed }: LoggedUpdate): void {
@@ -85,7 +84,7 @@ export class UpdateLog {
         at = writeFrames(bytes, at, LAYER, change ?? GONE, this.#indexOf(layer, block))
     block.end = at
     block.length++
-    this.length++
+    this.#size.updates++
   }
 
   /** Removes the oldest update, and returns its epoch. Undefined: the log is empty. */
@@ -95,10 +94,10 @@ export class UpdateLog {
     const epoch = block.bytes.readDoubleLE(this.#start + 4)
     this.#start += block.bytes.readUInt32LE(this.#start)
     block.length--
-    this.length--
+    this.#size.updates--
     if (this.#start === block.end) {
       this.#blocks.shift()
-      this.bytes -= block.taken
+      this.#size.bytes -= block.taken
       this.#start = 0
     }
     return epoch
@@ -107,8 +106,8 @@ export class UpdateLog {
   clear(): void {
     this.#blocks.length = 0
     this.#start = 0
-    this.length = 0
-    this.bytes = 0
+    this.#size.updates = 0
+    this.#size.bytes = 0
   }
 
   /** Yields the updates from number `from` on. The oldest is number 0. */
@@ -129,20 +128,20 @@ export class UpdateLog {
     if (known !== undefined) return known
     this.#names.set(name, block.names.length)
     block.taken += NAME_BYTES + name.length
-    this.bytes += NAME_BYTES + name.length
+    this.#size.bytes += NAME_BYTES + name.length
     return block.names.push(name) - 1
   }
 
   #blockFor(size: number): Block {
     const last = this.#blocks.at(-1)
     if (last && last.end + size <= last.bytes.length) return last
-    const share = Math.min(MAX_BLOCK_BYTES, Math.max(MIN_BLOCK_BYTES, this.bytes * BLOCK_SHARE))
+    const share = Math.min(MAX_BLOCK_BYTES, Math.max(MIN_BLOCK_BYTES, this.#size.bytes * BLOCK_SHARE))
     // Not from the pool of Node, whose blocks would stay in memory as long as one update.
     const bytes = Buffer.allocUnsafeSlow(Math.max(size, Math.ceil(share)))
     const block = { bytes, end: 0, length: 0, names: [], taken: BLOCK_BYTES + bytes.length }
     this.#blocks.push(block)
     this.#names.clear()
-    this.bytes += block.taken
+    this.#size.bytes += block.taken
     return block
   }
 }

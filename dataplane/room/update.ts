@@ -15,20 +15,12 @@ interface ShownMembers {
   readonly showsSpectators: boolean
 }
 
-/** Packs updates for the journal. */
-interface Packing {
-  /** Undefined: the room is not stored. */
-  entry(update: Update): Uint8Array | undefined
-}
-
-/**
- * Takes all changes of a room since the last flush as one update. Undefined: there is nothing to flush. `shown`: whom members see.
- */
+/** Takes all changes of a room since the last flush as one update. Undefined: there is nothing to flush. `format` undefined: it is not stored. */
 export function takeUpdate(
   room: RoomCore,
   { hidesMembers, showsSpectators }: ShownMembers,
   additions: Additions,
-  journal: Packing,
+  format: JournalFormat | undefined,
   { stateBytes: limit }: { readonly stateBytes: number },
 ): Flush | undefined {
   const { changes, log, memberships, state } = room
@@ -83,11 +75,11 @@ export function takeUpdate(
     if (!membership.present) continue
     const { refs } = membership
     const { id: memberId } = membership.member
-    for (const outcome of refs.between(refs.flushed, refs.last)) outcomes.push({ memberId, ...outcome })
+    const { ref, forgotten, outcomes: since } = refs.flush()
+    for (const outcome of since) outcomes.push({ memberId, ...outcome })
     membership.ackDue = false
-    refs.flushed = refs.last
     stillHere.push(membership)
-    acks.push({ memberId, ref: refs.last, forgotten: refs.forgotten })
+    acks.push({ memberId, ref, forgotten })
   }
   const update: Update = {
     epoch: room.epoch,
@@ -110,9 +102,9 @@ export function takeUpdate(
   return {
     update,
     additions: additions.dirty ? additions.flush(update) : NONE,
-    packed: journal.entry(update),
+    packed: format?.entry(update),
     members: showsSpectators ? memberships.members : memberships.players,
-    playerCount: memberships.playerCount,
+    playerCount: memberships.players.length,
     spectatorCount: memberships.spectatorCount,
     stateChanged,
     changes,
