@@ -32,17 +32,14 @@ const METRICS = {
   }),
   playerChanges: counter(
     'service_player_changes_total',
-    'Changes of the records of players (sub): revocations, bans and data.',
+    'Changes of the records of players: revocations, bans and data.',
     { change: PLAYER_CHANGES },
   ),
   httpRefusals: counter('service_http_refusals_total', 'Requests refused with 401, 403 or 429, by code.', {
     code: REFUSALS,
   }),
-  storeErrors: counter(
-    'service_store_errors_total',
-    'Requests that failed because the store did not answer, was full, or refused a command.',
-  ),
-  controlInfo: gauge('service_control_info', 'Always 1. The labels are the build of roomful.', {
+  storeErrors: counter('service_store_errors_total', 'Requests that failed because of the store.'),
+  controlInfo: gauge('service_control_info', 'Always 1. The labels name the build of roomful.', {
     version: OPEN,
     commit: OPEN,
   }),

@@ -3,14 +3,14 @@ import { counter, gauge, histogram, OPEN } from '../shared/metrics.ts'
 /** Metric of the gateway and of rooms. */
 export const RATE_LIMITED = counter(
   'service_rate_limited_total',
-  'Refusals because of a rate: messages of a session, messages of a type, pings and pongs of the websocket (control_frame), and hellos of a player (hello).',
+  'Refusals because of a rate: of a session, a message type, websocket pings (control_frame), or hellos of a player.',
   { by: ['session', 'control_frame', 'hello', 'type'] },
 )
 
 /** Metric of the gateway and of the cluster. */
 export const ROOM_TRAFFIC = counter(
   'service_room_traffic_total',
-  'Traffic between edges and owners of rooms: messages of members to owners (input), and updates of owners to each edge with members (update); within this node (local), or over the store to another one (bus).',
+  'Messages to owners (input), and updates to edges (update), in this node (local) or over the store (bus).',
   { what: ['input', 'update'], way: ['local', 'bus'] },
 )
 
@@ -28,23 +28,20 @@ export const NODE_METRICS = {
   ),
   slowdown: gauge(
     'service_slowdown_ratio',
-    'Factor by which intervals of flushes and ticks of all rooms are longer than configured; 1: the event loop keeps up.',
+    'Factor by which flushes and ticks of all rooms are less frequent than configured.',
   ),
   overloaded: gauge(
     'service_overloaded',
-    '1 while the node is overloaded in spite of its slowdown: it drops old unreliable messages, and refuses new sessions.',
+    '1 while the node is overloaded: it drops old unreliable messages, and refuses new sessions.',
   ),
-  maxSessions: gauge(
-    'service_max_sessions',
-    'Maximum number of sessions of this node (MAX_SESSIONS); 0: no limit.',
-  ),
-  maxRooms: gauge('service_max_rooms', 'Maximum number of rooms of this node (MAX_ROOMS); 0: no limit.'),
+  maxSessions: gauge('service_max_sessions', 'Maximum number of sessions (MAX_SESSIONS). 0: no limit.'),
+  maxRooms: gauge('service_max_rooms', 'Maximum number of rooms (MAX_ROOMS). 0: no limit.'),
   addressed: gauge('service_addressed', '1 if the node has an ADVERTISE_URL, so clients can move to it.'),
   cordoned: gauge('service_cordoned', '1 while the node is cordoned: no new rooms and sessions.'),
   draining: gauge('service_draining', '1 while the node drains.'),
   nodeInfo: gauge(
     'service_node_info',
-    'Always 1. The labels are the name of the node, its build of roomful, and the hash of its room types.',
+    'Always 1. The labels name the node, its build, and the hash of its room types.',
     { node_id: OPEN, version: OPEN, commit: OPEN, rooms_hash: OPEN },
   ),
 }

@@ -11,7 +11,7 @@ import { COMMON_OPTIONS, optionHelp } from '../loadtest/options.ts'
 import { SCENARIOS } from '../loadtest/scenarios/index.ts'
 import { systemClock } from '../shared/clock.ts'
 import { expects } from '../shared/config/kinds.ts'
-import { variables } from '../shared/config/variables.ts'
+import { type Variable, variables } from '../shared/config/variables.ts'
 import { createLog } from '../shared/log.ts'
 import { processMetrics, registerMetrics } from '../shared/metrics.ts'
 import { CLOSE, CLOSE_MEANINGS, type CloseName } from '../shared/protocol/error-codes.ts'
@@ -39,18 +39,25 @@ const shortened = (expected: string): string =>
     .replace(/^a whole number of (\w+), (\S+)$/, '$2 $1')
     .replace(/^(a URL|an IP address) .*?, such as /, 'such as ')
 
-const variableTable = (): string =>
+/** Returns the reader of a variable among control and nodes. */
+function readerOf({ readBy }: Variable): 'control' | 'nodes' | 'both' {
+  if (!readBy.includes('dataplane')) return readBy.includes('control') ? 'control' : 'both'
+  return readBy.includes('control') ? 'both' : 'nodes'
+}
+
+const variableTable = (reader: 'control' | 'nodes' | 'both'): string =>
   table(
-    ['Variable', 'Meaning', 'It may be', 'Default', 'Read by'],
-    variables().map(([name, variable]) => [
-      code(name),
-      variable.help,
-      shortened(expects(variable.schema)),
-      variable.default !== undefined ? code(variable.default) : (variable.defaultNote ?? ''),
-      variable.readBy
-        .map((command) => (variable.requiredBy?.includes(command) ? `${command} (required)` : command))
-        .join(', '),
-    ]),
+    ['Variable', 'Meaning', 'It may be', 'Default'],
+    variables()
+      .filter(([, variable]) => readerOf(variable) === reader)
+      .map(([name, { help, schema, default: value, defaultNote, requiredBy }]) => [
+        code(name),
+        help,
+        shortened(expects(schema)),
+        [requiredBy?.includes('dataplane') && 'required', value === undefined ? defaultNote : code(value)]
+          .filter(Boolean)
+          .join('; '),
+      ]),
   )
 
 const runtimeTable = (): string =>
@@ -75,10 +82,11 @@ function registryWith(registerOwn: (registry: Registry, store: Store) => void): 
 async function metricTable(registry: Registry, isIn: (name: string) => boolean): Promise<string> {
   const metrics = (await registry.getMetricsAsJSON()).filter(({ name }) => isIn(name))
   return table(
-    ['Metric', 'Type', 'Meaning'],
+    ['Metric', 'Meaning'],
     metrics.map((metric) => {
       const labels = labelsOf(registry, metric).join(', ')
-      return [code(labels ? `${metric.name}{${labels}}` : metric.name), String(metric.type), metric.help]
+      const name = code(labels ? `${metric.name}{${labels}}` : metric.name)
+      return [String(metric.type) === 'histogram' ? `${name} (histogram)` : name, metric.help]
     }),
   )
 }
@@ -162,7 +170,9 @@ const OF_NODE_JS = /^service_(process|nodejs)_/
 
 /** Returns the text between the marks of each name. `before`: the current text. */
 const PARTS: Readonly<Record<string, (before: string) => string | Promise<string>>> = {
-  variables: variableTable,
+  'variables of control': () => variableTable('control'),
+  'variables of nodes': () => variableTable('nodes'),
+  'variables of both': () => variableTable('both'),
   'parameters of /admin/runtime': runtimeTable,
   'metrics of a node': () => metricTable(node, (name) => !onControl(name)),
   'metrics of control': () => metricTable(control, (name) => !onNodes(name)),

@@ -339,7 +339,7 @@ export function processMetrics(registry: Registry, log: Logger): Metrics<typeof 
   const metrics = registerMetrics(registry, PROCESS_METRICS)
   new PromCounter({
     name: `${PREFIX}log_lines_dropped_total`,
-    help: 'Log lines lost because stdout accepted no more: a full disk, or a reader that has ended or does not read.',
+    help: 'Log lines lost because stdout accepted no more, for example on a full disk.',
     registers: [registry],
     collect() {
       this.reset()

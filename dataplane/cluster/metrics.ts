@@ -23,22 +23,19 @@ const WAKEUP_RESULTS = ['opened', 'running', 'elsewhere', 'absent', 'no_code', '
 export const CLUSTER_METRICS = {
   peerPublishes: counter(
     'service_peer_publishes_total',
-    'Envelopes to other nodes: the messages of some milliseconds to one node, or a beat of an idle link.',
+    'Envelopes to other nodes, including beats of idle links.',
   ),
-  peerMessages: counter(
-    'service_peer_messages_total',
-    'Messages in envelopes to other nodes. Divided by the publishes: messages per envelope.',
-  ),
+  peerMessages: counter('service_peer_messages_total', 'Messages in envelopes to other nodes.'),
   peerBytes: counter('service_peer_bytes_total', 'Bytes of envelopes to other nodes.'),
   peerFaults: counter(
     'service_peer_faults_total',
-    'Envelopes that the store rejected (unpublished), that were lost (gap), or that could not be decoded (unreadable).',
+    'Envelopes that the store rejected (unpublished), that were lost (gap), or unreadable ones.',
     { fault: ['unpublished', 'gap', 'unreadable'] },
   ),
   roomTraffic: ROOM_TRAFFIC,
   claims: counter(
     'service_claims_total',
-    'Claims of rooms, by result: claimed, taken_over from a dead node, elsewhere (a living node owns it), absent, not created (rate_limited, project_full, too_many_rooms), newer, or unavailable.',
+    'Claims of rooms. taken_over: from a dead node; elsewhere: a living node owns it; newer: the code here is too old.',
     { result: CLAIM_OUTCOMES },
   ),
   claimDuration: histogram(
@@ -47,12 +44,12 @@ export const CLUSTER_METRICS = {
   ),
   roomWakeups: counter(
     'service_room_wakeups_total',
-    'Rooms with a due timer in the store: opened here, already running here, owned or opened elsewhere, gone (absent), without a node that has their code (no_code: tried again after 5 minutes), or to be tried again (unavailable).',
+    'Rooms with a due timer in the store. no_code: no node has their code; unavailable: tried again.',
     { result: WAKEUP_RESULTS },
   ),
   leaseRenewalInterval: histogram(
     'service_lease_renewal_interval_seconds',
-    'Time from one renewal of the lease of this node to the next.',
+    'Time between two renewals of the lease of this node.',
   ),
   leaseAge: gauge(
     'service_lease_age_seconds',
@@ -60,14 +57,14 @@ export const CLUSTER_METRICS = {
   ),
   leaseTtl: gauge(
     'service_lease_ttl_seconds',
-    'Age of its lease at which others presume this node dead (NODE_LEASE_MS). The node stops a tenth earlier.',
+    'Age at which the lease expires (NODE_LEASE_MS). The node stops a tenth earlier.',
   ),
   handOverDuration: histogram(
     'service_hand_over_duration_seconds',
-    'Pause of a room during a handoff: from its last update here until another node may claim it.',
+    'Pause of a room in a handoff, until another node may claim it.',
   ),
   nodesGone: counter('service_nodes_gone_total', 'Other nodes that ended or were presumed dead.'),
-  nodesAlive: gauge('service_nodes_alive', 'Living nodes from the view of this node, including itself.'),
+  nodesAlive: gauge('service_nodes_alive', 'Living nodes, as this node sees them, including itself.'),
 }
 
 export type ClusterMetrics = Metrics<typeof CLUSTER_METRICS>

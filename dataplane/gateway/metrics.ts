@@ -31,14 +31,11 @@ const FAULTS: readonly (ErrorCode | CloseName)[] = [
 export const GATEWAY_METRICS = {
   connections: gauge('service_connections', 'Websockets with a session.'),
   pendingConnections: gauge('service_pending_connections', 'Connections without a session.'),
-  handshakesWaiting: gauge(
-    'service_handshakes_waiting',
-    'Upgrades and hellos that wait for a turn of the event loop.',
-  ),
+  handshakesWaiting: gauge('service_handshakes_waiting', 'Upgrades and hellos that wait for the event loop.'),
   sessions: gauge('service_sessions', 'Sessions, including disconnected ones that can be resumed.'),
   projectSessions: gauge(
     'service_project_sessions',
-    'Sessions of each project, including disconnected ones: for the 50 largest projects, and for all others together (other).',
+    'Sessions of each of the 50 largest projects, and of all others (other).',
     { project_id: OPEN },
   ),
   projectSessionsRefused: counter(
@@ -48,26 +45,24 @@ export const GATEWAY_METRICS = {
   outboxBytes: gauge('service_outbox_bytes', 'Bytes queued for all clients together.'),
   handshakes: counter(
     'service_handshakes_total',
-    'Handshakes, by result: welcome, resumed, or the name of a close code.',
+    'Handshakes: welcome, resumed, or the name of a close code.',
     { result: HANDSHAKE_RESULTS },
   ),
   handshakeDuration: histogram(
     'service_handshake_duration_seconds',
     'Time from an accepted socket to welcome, including resumes.',
   ),
-  resumes: counter(
-    'service_resumes_total',
-    'Resumes of sessions, by result: resumed, or failed (unknown, expired or taken over).',
-    { result: ['resumed', 'failed'] },
-  ),
+  resumes: counter('service_resumes_total', 'Resumes of sessions. failed: unknown, expired or taken over.', {
+    result: ['resumed', 'failed'],
+  }),
   reroutes: counter(
     'service_reroutes_total',
-    'Sessions asked to move to the node of their rooms (told), and the results: resumed there (arrived), at another node (elsewhere), or still here after 15 s (stayed).',
+    'Sessions asked to move to the node of their rooms (told), and where they resumed. stayed: not within 15 s.',
     { outcome: ['told', 'arrived', 'elsewhere', 'stayed'] },
   ),
   roomResumes: counter(
     'service_room_resumes_total',
-    'Rooms of resumed sessions, by what the client got: the missed frames (frames), a full state (resync), or no seat (lost).',
+    'Rooms of resumed sessions, by what the client got: missed frames, a snapshot (resync), or no seat (lost).',
     { result: ['frames', 'resync', 'lost'] },
   ),
   joins: counter('service_joins_total', 'Joins, by result: joined, or the code of the error.', {
@@ -77,25 +72,23 @@ export const GATEWAY_METRICS = {
   /** A sample: at most one message at a time per subscription. */
   ackDuration: histogram(
     'service_message_ack_duration_seconds',
-    'Time from a reliable message to its ack: applied and, in durable rooms, committed. A sample.',
+    'Time from a reliable message to its ack, for a sample of the messages.',
   ),
   roundTrip: histogram(
     'service_round_trip_duration_seconds',
-    'Time from a websocket ping to its pong: once a minute for each client, and more often for silent ones.',
+    'Time from a websocket ping to its pong: once a minute, more often for silent clients.',
   ),
   websocketErrors: counter(
     'service_websocket_errors_total',
-    'Error messages to clients, and connections closed with an error, by code.',
+    'Errors sent to clients, and connections closed with an error, by code.',
     { code: FAULTS },
   ),
-  closes: counter(
-    'service_closes_total',
-    'Ended connections, by the name of the close code; lost: without a code.',
-    { name: ENDINGS },
-  ),
+  closes: counter('service_closes_total', 'Ended connections, by close code. lost: without one.', {
+    name: ENDINGS,
+  }),
   connectionsDropped: counter(
     'service_connections_dropped_total',
-    'Connections ended before they had a session, by reason: limits of file descriptors (files), of connections without a session (pending), of an address (address), or of its connection rate (rate); a forbidden origin (origin); or too large headers (headers).',
+    'Connections ended before they had a session: at a limit (files, pending, address, rate), or for their origin or headers.',
     { reason: ['files', 'pending', 'address', 'rate', 'origin', 'headers'] },
   ),
   newcomersRefused: counter(
@@ -104,30 +97,30 @@ export const GATEWAY_METRICS = {
   ),
   inputsDropped: counter(
     'service_inputs_dropped_total',
-    'Messages without a ref that an overloaded node dropped, because the client had sent a newer one.',
+    'Messages without a ref that an overloaded node dropped for a newer one.',
   ),
   rateLimited: RATE_LIMITED,
   tokensUntimely: counter(
     'service_tokens_refused_for_time_total',
-    'Tokens refused as expired, or not valid yet, by the clock of the node.',
+    'Tokens that the clock of the node refused as expired or not yet valid.',
     { fault: ['expired', 'not_yet_valid'] },
   ),
   readingPaused: counter(
     'service_reading_paused_total',
-    'Pauses in the reading of a connection: until its session is within its rate (rate), or other connections had their turn (turn).',
+    'Pauses in the reading of a connection: above its rate (rate), or while others are read (turn).',
     { reason: ['rate', 'turn'] },
   ),
   statesDelayed: counter(
     'service_states_delayed_total',
-    'Full states for joins, resumes and resyncs that waited because the player had no points for states.',
+    'Snapshots that waited because the player had no points for states.',
   ),
   sessionsEvicted: counter(
     'service_sessions_evicted_total',
-    'Disconnected sessions ended early, because their player or token started another one at its limit.',
+    'Disconnected sessions ended early, because their player or token was at its limit.',
   ),
   unackedRefused: counter(
     'service_unacked_refused_total',
-    'Reliable messages refused because too many messages or bytes of their member are unacknowledged.',
+    'Reliable messages refused because their member has too many without ack.',
   ),
   slowConsumers: counter(
     'service_slow_consumers_total',
@@ -143,22 +136,22 @@ export const GATEWAY_METRICS = {
   writtenBytes: counter('service_written_bytes_total', 'Bytes written to sockets of clients.'),
   tokenChecks: counter(
     'service_token_checks_total',
-    'Checks of token signatures, by result: verified, remembered from an earlier check of the same token, or wrong.',
+    'Checks of token signatures: verified, remembered from an earlier check, or wrong.',
     { result: ['verified', 'remembered', 'wrong'] },
   ),
   keyChecks: counter(
     'service_key_checks_total',
-    'Questions to control about a key, by result: ok, unreachable, refused (INTERNAL_TOKEN), answered by another server (foreign), or not sent as too many were open (busy).',
+    'Questions to control about a key. refused: wrong INTERNAL_TOKEN; foreign: another server answered; busy: not sent.',
     { result: ['ok', 'unreachable', 'refused', 'foreign', 'busy'] },
   ),
   jwksFetches: counter(
     'service_jwks_fetches_total',
-    'Fetches of the public keys of a JWT issuer (AUTH_JWKS), by result: ok or failed.',
+    'Fetches of the public keys of a JWT issuer (AUTH_JWKS).',
     { result: ['ok', 'failed'] },
   ),
   resumeWaitsRefused: counter(
     'service_resume_waits_refused_total',
-    'Resumes with a used token refused because another one waits for their session.',
+    'Resumes with a used token, refused because another one waits for their session.',
   ),
 }
 

@@ -74,19 +74,19 @@ const parameter = <const S extends v.GenericSchema>(help: string, schema: S) =>
 /** The parameters of `GET /admin/runtime`. docs/reference.md has their descriptions. */
 export const RUNTIME_PARAMETERS = {
   include_state: parameter(
-    '1: rooms have their whole state, including hidden parts; `checksum` covers only the parts that all members see',
+    '1: with the state of each room, including hidden parts',
     v.picklist(['0', '1'], 'must be 1 or 0'),
   ),
   room_id: parameter(
-    'only rooms with this id (`type:key`), and the sessions in them. The rooms have `events`: at most the last 50 events, joins and departures, newest first',
+    'only rooms with this id (`type:key`), with their last 50 `events`, and the sessions in them',
     ROOM_ID,
   ),
   q: parameter(
-    'only rooms and sessions with this text in their names or ids, or in those of their members; case-insensitive',
+    'only rooms and sessions with this text in their names, ids or members; case-insensitive',
     SEARCH_TEXT,
   ),
   limit: parameter(
-    `maximum number of rooms, and of sessions, 0–${MOST}; \`found\` has the numbers of matches. The rooms with the most members and the newest sessions come first`,
+    `maximum number of rooms, and of sessions, 0–${MOST}. The largest rooms and the newest sessions come first`,
     countUpTo(MOST),
   ),
 }

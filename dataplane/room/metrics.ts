@@ -32,7 +32,7 @@ export const ROOM_METRICS = {
   rooms: gauge('service_rooms', 'Rooms this node owns.'),
   projectRooms: gauge(
     'service_project_rooms',
-    'Rooms of each project that this node owns: for the 50 projects with most rooms, and for all others together (other).',
+    'Rooms this node owns, of each of the 50 largest projects, and of all others (other).',
     { project_id: OPEN },
   ),
   members: gauge('service_members', 'Members of the rooms this node owns.'),
@@ -43,19 +43,19 @@ export const ROOM_METRICS = {
   historyBytes: gauge('service_history_bytes', 'Bytes of past updates of all rooms of this node.'),
   roomLoads: counter(
     'service_room_loads_total',
-    'Calls of `load` of room types: it returned a state (loaded) or none, failed, or took longer than 10 s (timed_out).',
+    'Calls of `load`: a state (loaded) or none, failed, or longer than 10 s (timed_out).',
     { room_type: OPEN, outcome: ['loaded', 'none', 'failed', 'timed_out'] },
   ),
   roomMigrations: counter(
     'service_room_migrations_total',
-    'Rooms whose state was migrated to a newer version of the room type (migrated), or not (failed). A failed room cannot be joined here.',
+    'Migrations of rooms to a newer version. failed: the room cannot be joined here.',
     { room_type: OPEN, outcome: ['migrated', 'failed'] },
   ),
   roomsAsleep: counter('service_rooms_asleep_total', 'Empty rooms that went to sleep.', { room_type: OPEN }),
   queueTickets: gauge('service_queue_tickets', 'Tickets of the queues this node owns.', { room_type: OPEN }),
   queueOldest: gauge(
     'service_queue_oldest_seconds',
-    'Waiting time of the oldest ticket of the queues this node owns. 0: no ticket.',
+    'Waiting time of the oldest ticket of these queues. 0: no ticket.',
     { room_type: OPEN },
   ),
   queueMatches: counter('service_queue_matches_total', 'Matches whose players have seats in a room.', {
@@ -66,14 +66,12 @@ export const ROOM_METRICS = {
   }),
   queueFailures: counter(
     'service_queue_failures_total',
-    'Rules of queues that threw or returned an invalid value (entry, near, fits, options, shard), and matches that failed: `create` or `admit` of the room failed, or it refused the options (room_logic), or the room did not reserve the seats within 20 s (room).',
+    'Failed rules (entry, near, fits, options, shard) and matches. room_logic: failed by the room’s code; room: no seats within 20 s.',
     { room_type: OPEN, reason: ['entry', 'near', 'fits', 'options', 'shard', 'room', 'room_logic'] },
   ),
-  timersFired: counter(
-    'service_room_timers_fired_total',
-    'Timers of room logic that have fired, including those whose handler failed.',
-    { room_type: OPEN },
-  ),
+  timersFired: counter('service_room_timers_fired_total', 'Timers of room logic that have fired.', {
+    room_type: OPEN,
+  }),
   timerLateness: histogram(
     'service_room_timer_lateness_seconds',
     'Time from the due time of a timer to its turn.',
@@ -90,51 +88,50 @@ export const ROOM_METRICS = {
   rateLimited: RATE_LIMITED,
   resyncs: counter(
     'service_resyncs_total',
-    'Whole states sent without a join, after a gap (sequence), a different checksum, a slow consumer (stalled), or a late resume.',
+    'Snapshots without a join, after a gap (sequence), a wrong checksum, a slow consumer (stalled) or a late resume.',
     { room_type: OPEN, reason: RESYNC_CAUSES },
   ),
   deliveryDuration: histogram(
     'service_message_delivery_duration_seconds',
-    'Time from a message to the delivery of the update with its effect.',
+    'Time from a message to the delivery of its update.',
     { room_type: OPEN },
   ),
   commitDuration: histogram('service_commit_duration_seconds', 'Duration of a write of a room to the store.'),
   inputsShed: counter(
     'service_inputs_shed_total',
-    'Messages that waited too long at an overloaded node: without a ref (dropped), or with one (refused).',
+    'Messages that waited too long at an overloaded node: dropped without a ref, otherwise refused.',
     { room_type: OPEN, how: ['dropped', 'refused'] },
   ),
-  slowTurns: counter(
-    'service_room_turns_slow_total',
-    'Turns of room logic of 100 ms or longer, in which the node did nothing else.',
-    { room_type: OPEN, hook: HOOKS },
-  ),
+  slowTurns: counter('service_room_turns_slow_total', 'Turns of room logic of 100 ms or longer.', {
+    room_type: OPEN,
+    hook: HOOKS,
+  }),
   fencedWrites: counter(
     'service_fenced_writes_total',
     'Writes of a room refused because another node owns it.',
   ),
   roomFreezes: counter(
     'service_room_freezes_total',
-    'Rooms that froze because the node had no lease, or the store did not answer.',
+    'Rooms that froze: no lease, or no answer of the store.',
     { room_type: OPEN },
   ),
   backlogFull: counter(
     'service_room_backlog_full_total',
-    'Messages for a room that could not act and had a full inbox: dropped if they had no ref, otherwise refused or sent again later.',
+    'Messages for a room that could not act and had a full inbox.',
     { room_type: OPEN },
   ),
   limitsReached: counter(
     'service_room_limits_reached_total',
-    'Turns, requests, messages and matches that failed at a limit of their room: tasks, timers, layers, notices, bans, reservations, seats, outcomes, unconfirmed replies of a member (requests), events of a turn, its kicks and shown layers (effects), or the size of the state (state).',
+    'Turns, requests, messages and matches that failed at a limit of their room.',
     { room_type: OPEN, limit: LIMITED },
   ),
   historyDropped: counter(
     'service_history_updates_dropped_total',
-    'Past updates dropped because the histories of all rooms together held 256 MiB.',
+    'Past updates dropped because all histories together held 256 MiB.',
   ),
   roomsQuarantined: counter(
     'service_rooms_quarantined_total',
-    'Rooms with an unreadable record, which was moved to quarantine.',
+    'Rooms with an unreadable record, which is now in quarantine.',
     { room_type: OPEN },
   ),
 }

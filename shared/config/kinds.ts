@@ -81,7 +81,7 @@ const list = (words: string, item: RegExp = /\S/): Kind<readonly string[]> =>
 
 /** Operator tokens, or `none`: the control API accepts every caller. */
 export const tokens: Kind<readonly string[] | 'none'> = kind(
-  'one or more tokens without spaces, separated by commas, 24 random characters or more, off loopback; or none',
+  'tokens without spaces, separated by commas; each of 24 random characters or more, off loopback. Or none',
   v.union([
     v.pipe(v.string(), v.trim(), v.toLowerCase(), v.literal('none')),
     list('', /^(?!none$)[\x21-\x7e]+$/i),
@@ -90,7 +90,7 @@ export const tokens: Kind<readonly string[] | 'none'> = kind(
 
 /** Origins of web pages, separated by commas. */
 export const origins: Kind<readonly string[]> = kind(
-  'origins such as https://play.example.com or https://*.example.com (* for one label), separated by commas',
+  'origins such as https://play.example.com or https://*.example.com, separated by commas',
   v.pipe(
     list(''),
     v.check((parts) => parts.every((part) => normalOrigin(part) !== undefined)),
@@ -99,7 +99,7 @@ export const origins: Kind<readonly string[]> = kind(
 
 /** Addresses and networks (address and prefix length), separated by commas. `private` stands for all private networks. */
 export const networks: Kind<readonly string[]> = kind(
-  'private, or IP addresses and networks such as 203.0.113.0/24, separated by commas',
+  'private, IP addresses, or networks such as 203.0.113.0/24, separated by commas',
   v.pipe(
     list(''),
     v.check((parts) => parts.every((part) => part === 'private' || isNetwork(part))),
@@ -128,7 +128,7 @@ export const url = (schemes: readonly string[], example: string): Kind<string> =
 
 /** Secrets of Standard Webhooks. */
 export const webhookSecrets: Kind<readonly string[]> = kind(
-  'whsec_ and 24 to 64 random bytes in base64, as `echo whsec_$(openssl rand -base64 32)` makes them; several are separated by commas',
+  'secrets separated by commas, each as from `echo whsec_$(openssl rand -base64 32)`: 24 to 64 bytes in base64',
   v.pipe(
     list(''),
     v.check((parts) => parts.length > 0 && parts.every(isWebhookSecret)),
@@ -178,7 +178,7 @@ const Issuer = v.strictObject({
 
 /** One or several issuers of JWTs, as JSON. */
 export const jwtIssuers: Kind<readonly JwtIssuer[]> = kind(
-  'JSON {"issuer": "…", "jwks": "https://…", "audience": "…", "project": "prj_…", "sub": "sub"}, or a list of such; sub, the claim that names the player, may be left out; http:// only on loopback',
+  'JSON {"issuer": "…", "jwks": "https://…", "audience": "…", "project": "prj_…", "sub": "sub"}, or a list of these; sub is optional',
   v.pipe(
     v.string(),
     v.parseJson(),

@@ -24,7 +24,7 @@ const CLOCK_WRONG_MS = 30_000
 /** Gauge of the difference, in both planes. */
 const CLOCK_OFFSET = gauge(
   'service_clock_offset_seconds',
-  'How far the clock of the process is ahead of the store’s; negative: behind.',
+  'Time by which the clock of the process is ahead of the store’s.',
 )
 
 /** Difference between the clock of this process and that of the store, which all processes share. It is measured every 10 s. */
@@ -242,7 +242,7 @@ const STORE_METRICS = {
   ),
   dataLost: gauge(
     'service_store_data_lost',
-    '1 after the store was found without its data: for an hour, or until the data is back.',
+    '1 for an hour after the store lost its data, or until the data is back.',
   ),
   commandDuration: histogram(
     'service_store_command_duration_seconds',
@@ -314,7 +314,7 @@ export function storeServerMetrics(registry: Registry, vitals: StoreVitals, cloc
   register(
     Gauge,
     'service_redis_max_memory_bytes',
-    'Memory that a Redis server may use for data (maxmemory); 0: no limit but the machine’s.',
+    'Maximum memory of a Redis server for data (maxmemory). 0: no limit.',
     (server) => server.maxMemoryBytes,
   )
   register(
@@ -338,7 +338,7 @@ export function storeServerMetrics(registry: Registry, vitals: StoreVitals, cloc
   register(
     Gauge,
     'service_redis_restart_loses_data',
-    '1: a restart of this Redis server would lose all data: its user default may not replay the append-only file.',
+    '1: a restart would lose all data, because the user default may not replay the append-only file.',
     (server) => Number(server.restartLosesData),
   )
 }

@@ -49,7 +49,7 @@ const AGES = [0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60, 300, 3600, 8
 export const NOTICE_METRICS = {
   noticeAttempts: counter(
     'service_notice_attempts_total',
-    'Attempts to deliver notices to the backend: delivered, failed (tried again), or dead (now a dead letter: rejected, or not accepted for 24 h).',
+    'Attempts to deliver notices: delivered, failed (tried again), or dead (now a dead letter).',
     { result: RESULTS },
   ),
   noticeAge: histogram(
@@ -60,11 +60,11 @@ export const NOTICE_METRICS = {
   ),
   noticeOldest: gauge(
     'service_notices_oldest_seconds',
-    'Age of the oldest notice that this node sends, or sends again; 0: none.',
+    'Age of the oldest notice that this node sends. 0: none.',
   ),
   deadNoticesDropped: counter(
     'service_dead_notices_dropped_total',
-    'Dead letters that were deleted since their project had 10,000.',
+    'Dead letters deleted because their project had 10,000.',
   ),
 }
 

@@ -12,7 +12,7 @@ import type { RoomAddress } from '../../traffic.ts'
 export const SAVE_METRICS = {
   roomSaves: counter(
     'service_room_saves_total',
-    'Calls of `save.to` of room types: they succeeded (saved), failed, or took longer than 30 s (timed_out). A failed save is repeated after a pause.',
+    'Calls of `save.to`: saved, failed, or longer than 30 s (timed_out).',
     { room_type: OPEN, outcome: ['saved', 'failed', 'timed_out'] },
   ),
 }

@@ -27,16 +27,16 @@ import {
 export const SUSPECT_METRICS = {
   turnsStuck: counter(
     'service_room_turns_stuck_total',
-    'Turns that did not return: they were cut off, or ended their node. Every node counts those of the whole cluster.',
+    'Turns of all nodes that did not return: cut off, or with the end of their node.',
     { room_type: OPEN, hook: HOOKS },
   ),
   playersBlocked: gauge(
     'service_players_blocked',
-    'Players and message types whose messages are refused, because three did not return within ten minutes. The log names them.',
+    'Players and message types whose messages are refused, because three did not return.',
   ),
   handlersRefused: gauge(
     'service_handlers_refused',
-    'Handlers not started in a project, because only the end of a process stopped them: until when, in seconds since 1970. Hook `all`: all code of the room type.',
+    'End of the refusal of a handler in a project, in seconds since 1970. Hook all: the whole room type.',
     { project_id: OPEN, room_type: OPEN, hook: OPEN, message_type: OPEN },
   ),
 }
