@@ -12,33 +12,29 @@ const SEND = '`send`'
 const TICKET = '`matched`'
 
 const PLAYER_TEXT = 'Show `message` to the player'
+const UNKNOWN_OUTCOME = 'the session, the seat or the result was lost. The room may have applied the message'
 const LOOK_FIRST = 'Look at `room.state`, then decide'
+const LOST = 'the connection was lost'
 const SDK_RECONNECTS = 'Nothing: the SDK reconnects'
 
 /** All errors that the SDK reports. It handles the others itself. */
 const ERROR_ROWS: Readonly<Record<Exclude<RoomfulErrorCode, 'normal'>, readonly Row[]>> = {
-  invalid_payload: [[SEND, 'the data does not fit the schema, or the type is no string', 'Fix the page']],
-  invalid_message: [
-    [`${SEND}, ${JOIN}`, 'a field has a wrong type or size, such as a key of 129 characters', 'Fix the page'],
-  ],
-  unknown_type: [
-    [SEND, 'the room type has no message of this type', 'Fix the page, or deploy the room first'],
-  ],
-  not_a_player: [
-    [SEND, 'this client watches, and spectators cannot send this type', 'Offer it to players only'],
-  ],
+  invalid_payload: [[SEND, 'the data does not fit the schema', 'Fix the page']],
+  invalid_message: [[`${SEND}, ${JOIN}`, 'a field has a wrong type or size', 'Fix the page']],
+  unknown_type: [[SEND, 'the room type has no such message', 'Fix the page, or deploy the room first']],
+  not_a_player: [[SEND, 'spectators cannot send this type', 'Offer it to players only']],
   room_logic_refused: [[`${SEND}, ${JOIN}`, 'the room refused. `message` is the reason', PLAYER_TEXT]],
   room_logic_failed: [
     [`${SEND}, ${JOIN}`, "the room's code threw. The state did not change", "Look into the server's log"],
   ],
   rate_limited: [
-    [SEND, 'too many messages of this type (`rate` of the room type)', 'Send less often'],
-    [JOIN, 'the player has created too many rooms in a minute', 'Try again after a minute'],
-    ['`joinByCode`', 'limit: 10 wrong codes in a minute', 'Try again after a minute'],
+    [SEND, 'above the `rate` of this message type', 'Send less often'],
+    [JOIN, 'the player has created too many rooms', 'Try again after a minute'],
+    ['`joinByCode`', 'too many wrong codes', 'Try again after a minute'],
     ['`rooms`', '32 lists have no answer yet', 'Use `watchRooms`'],
     [
       CONNECTION,
-      'the player has too many sessions, or the client sent far too many unreliable messages. The client closes',
+      'too many sessions of the player, or far too many messages. The client closes',
       'Close other tabs, or send less',
     ],
     [TICKET, 'the player has created too many rooms in a minute', 'Queue again after a minute'],
@@ -50,9 +46,9 @@ const ERROR_ROWS: Readonly<Record<Exclude<RoomfulErrorCode, 'normal'>, readonly 
       'Nothing: the SDK joins the room',
     ],
   ],
-  payload_too_large: [[SEND, 'the message exceeds `MAX_MESSAGE_BYTES` of the server', 'Send less']],
+  payload_too_large: [[SEND, 'the message exceeds `MAX_MESSAGE_BYTES`', 'Send less']],
   too_many_requests: [['`request`', '32 requests of the room have no reply yet', 'Await replies first']],
-  no_reply: [['`request`', 'the room applied the message, but its type has no reply', 'Use `send`']],
+  no_reply: [['`request`', 'the message was applied, but its type has no reply', 'Use `send`']],
   queue_full: [
     [SEND, '`maxUnacked` messages or `maxUnackedBytes` bytes are unconfirmed', 'Await earlier messages'],
     [TICKET, 'the queue or its shard has no place', 'Queue again later'],
@@ -64,84 +60,62 @@ const ERROR_ROWS: Readonly<Record<Exclude<RoomfulErrorCode, 'normal'>, readonly 
       'Free `sessionStorage`',
     ],
   ],
-  resume_failed: [[SEND, 'the session was lost. The room may have applied the message', LOOK_FIRST]],
-  not_in_room: [
-    [
-      SEND,
-      'the client is not in the room any more. The room may have applied an earlier message',
-      LOOK_FIRST,
-    ],
-  ],
-  outcome_unknown: [
-    [
-      SEND,
-      'the server has [forgotten](limits.md#messages) the result. The room may have applied the message',
-      LOOK_FIRST,
-    ],
-  ],
+  resume_failed: [[SEND, UNKNOWN_OUTCOME, LOOK_FIRST]],
+  not_in_room: [[SEND, UNKNOWN_OUTCOME, LOOK_FIRST]],
+  outcome_unknown: [[SEND, UNKNOWN_OUTCOME, LOOK_FIRST]],
   unknown_room_type: [
     [`${JOIN}, \`rooms\``, 'the server has no such room type', 'Fix the page, or deploy the room first'],
   ],
   invalid_options: [
     [
       JOIN,
-      'the options do not fit the schema, or the room type has no spectators',
+      'the options do not fit, or the room type has no spectators',
       'Fix the page: `message` names the field',
     ],
     [
       '`rooms`, `joinOrCreate`',
-      'the query does not fit the `data` of the rooms, or looks at more than 10,000 rooms',
+      'the query does not fit, or looks at more than 10,000 rooms',
       'Use other conditions',
     ],
   ],
-  room_not_found: [
-    [`${JOIN}, \`joinByCode\``, 'the room does not exist, and the join creates none', 'Tell the player'],
-  ],
+  room_not_found: [[`${JOIN}, \`joinByCode\``, 'the room does not exist', 'Tell the player']],
   forbidden: [[JOIN, 'the token does not allow this room', 'Ask your backend for another token']],
   join_refused: [
-    [JOIN, "the room's `admit` refused the player. `message` is the reason", PLAYER_TEXT],
+    [JOIN, '`admit` refused the player. `message` is the reason', PLAYER_TEXT],
     [TICKET, '`admit` of the match refused the player. `message` is the reason', PLAYER_TEXT],
   ],
   room_full: [[JOIN, 'no place of the asked role is free', 'Join another room, or watch']],
   banned: [
     [
       `${JOIN}, ${CONNECTION}`,
-      'the player is banned from this [room](rooms.md#bans), its type or the [project](operations.md#ban-a-player). With a ban from the project, the client closes',
+      'the player is banned from the [room](rooms.md#bans), its type or the [project](operations.md#ban-a-player)',
       PLAYER_TEXT,
     ],
     [TICKET, 'the player is banned from the queue or from the room type of its matches', PLAYER_TEXT],
   ],
   already_joined: [
-    [
-      JOIN,
-      "this client, or with `sameSub: 'refuse'` another client of the player, is in the room",
-      'Tell the player',
-    ],
+    [JOIN, 'this client is in the room, or another one of the player (`sameSub`)', 'Tell the player'],
   ],
   too_many_rooms: [
     [`${JOIN}, \`watchRooms\``, 'the client is in 16 rooms, or watches 4 lists', 'Leave one'],
     [
       JOIN,
-      'the player has [4 seats](rooms.md#a-player-who-joins-twice) in the room, or created too many rooms that sleep or have timers',
+      'the player has [4 seats](rooms.md#a-player-who-joins-twice) in the room, or created too many lasting rooms',
       'Leave a room, or end some',
     ],
-    [JOIN, 'too many clients share one token [without `sub`](limits.md#guests)', 'Give each player a `sub`'],
+    [JOIN, 'too many clients share a token [without `sub`](limits.md#guests)', 'Give each player a `sub`'],
   ],
   project_full: [[JOIN, 'the project has its maximum number of rooms', 'Tell your operator']],
   client_outdated: [[JOIN, 'the client is too old for this room', 'Reload or update the page']],
   room_unavailable: [[`${JOIN}, ${SEND}, \`rooms\``, 'the room does not answer now', 'Try again']],
-  overloaded: [[`${JOIN}, \`onConnectionChange\``, 'the servers have no free capacity', 'Try again later']],
+  overloaded: [[`${JOIN}, \`onConnectionChange\``, 'the servers are full', 'Try again later']],
   replaced: [
-    ['`onLeave`', 'another client of the player has the seat (`sameSub`)', 'Tell the player'],
+    ['`onLeave`', 'another client of the player has the seat', 'Tell the player'],
     [TICKET, 'another client of the player has the ticket', 'Tell the player'],
   ],
   unauthenticated: [['`connect`', 'the token is invalid', 'Fix `getToken`']],
-  token_expired: [
-    [CONNECTION, 'the token has expired, and the client gets no other. The client closes', 'Pass `getToken`'],
-  ],
-  revoked: [
-    [CONNECTION, "the token's API key, or the player, was revoked. The client closes", 'Sign in again'],
-  ],
+  token_expired: [[CONNECTION, 'the token has expired. The client closes', 'Pass `getToken`']],
+  revoked: [[CONNECTION, 'the key or the player was revoked. The client closes', 'Sign in again']],
   token_unavailable: [
     [
       '`connect`, `onError`',
@@ -150,33 +124,15 @@ const ERROR_ROWS: Readonly<Record<Exclude<RoomfulErrorCode, 'normal'>, readonly 
     ],
   ],
   invalid_token: [['`onError`', 'the server rejected the new token', 'Nothing: the SDK fetches another']],
-  connection_failed: [
-    [
-      '`connect`',
-      'the server did not answer in time',
-      'Try again. With `dev`: check that `roomful dev` runs there',
-    ],
-  ],
-  connection_lost: [['`onConnectionChange`', 'the connection was lost', SDK_RECONNECTS]],
-  draining: [
-    ['`onConnectionChange`', 'the node stopped before the client had moved to another', SDK_RECONNECTS],
-  ],
+  connection_failed: [['`connect`', 'the server did not answer in time', 'Check that the server runs there']],
+  connection_lost: [['`onConnectionChange`', LOST, SDK_RECONNECTS]],
+  draining: [['`onConnectionChange`', LOST, SDK_RECONNECTS]],
   session_taken_over: [
-    [
-      '`onConnectionChange`',
-      'another connection has resumed this session. The client closes',
-      'Tell the player',
-    ],
+    ['`onConnectionChange`', 'another connection has this session. The client closes', 'Tell the player'],
   ],
-  slow_consumer: [['`onConnectionChange`', 'the client read too slowly', SDK_RECONNECTS]],
-  handshake_timeout: [['`onConnectionChange`', 'the client sent no `hello` in time', SDK_RECONNECTS]],
-  protocol_error: [
-    [
-      '`onConnectionChange`',
-      'a message broke the protocol',
-      'If not `retryable`, the client closes: report it to us',
-    ],
-  ],
+  slow_consumer: [['`onConnectionChange`', LOST, SDK_RECONNECTS]],
+  handshake_timeout: [['`onConnectionChange`', LOST, SDK_RECONNECTS]],
+  protocol_error: [['`onConnectionChange`', 'a message broke the protocol', 'Report it to us']],
   client_closed: [['pending promises', '`close()` was called', 'Nothing']],
   cancelled: [[TICKET, 'the ticket was cancelled', 'Nothing']],
   ticket_refused: [
@@ -222,19 +178,22 @@ function isRetryable(name: string, from: string): boolean {
   return LOCAL_RETRYABLE.includes(name)
 }
 
-/** Returns the errors of tickets of queues, or all others. */
+/** Returns the errors of tickets of queues, or all others. Codes with equal texts share a row. */
 export function errorTable(ofTickets: boolean): string {
   const rows = Object.entries(ERROR_ROWS)
     .flatMap(([name, about]) => about.map((row) => [name, ...row] as const))
     .filter(([, from]) => (from === TICKET) === ofTickets)
+  const byText = new Map<string, (readonly [name: string, ...Row])[]>()
+  for (const row of rows) {
+    const text = row.slice(1).join()
+    byText.set(text, [...(byText.get(text) ?? []), row])
+  }
   const header = ['Code', ...(ofTickets ? [] : ['From']), 'Meaning', 'What to do']
   return table(
     header,
-    rows.map(([name, from, meaning, advice]) => [
-      isRetryable(name, from) ? `${code(name)} ↻` : code(name),
-      ...(ofTickets ? [] : [from]),
-      meaning,
-      advice,
+    [...byText.values()].map((equal) => [
+      equal.map(([name, from]) => (isRetryable(name, from) ? `${code(name)} ↻` : code(name))).join(', '),
+      ...(ofTickets ? equal[0]!.slice(2) : equal[0]!.slice(1)),
     ]),
   )
 }
