@@ -38,6 +38,8 @@ const shortened = (expected: string): string =>
   expected
     .replace(/^a whole number of (\w+), (\S+)$/, '$2 $1')
     .replace(/^(a URL|an IP address) .*?, such as /, 'such as ')
+    .replace(/^a port, /, '')
+    .replace(/; each of 24 .*? off loopback/, '')
 
 /** Returns the reader of a variable among control and nodes. */
 function readerOf({ readBy }: Variable): 'control' | 'nodes' | 'both' {
