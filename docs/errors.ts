@@ -29,8 +29,11 @@ const ERROR_ROWS: Readonly<Record<Exclude<RoomfulErrorCode, 'normal'>, readonly 
   ],
   rate_limited: [
     [SEND, 'above the `rate` of this message type', 'Send less often'],
-    [JOIN, 'the player has created too many rooms', 'Try again after a minute'],
-    ['`joinByCode`', 'too many wrong codes', 'Try again after a minute'],
+    [
+      '`join`, `joinByCode`',
+      'the player has created too many rooms, or tried too many codes',
+      'Try again later',
+    ],
     ['`rooms`', '32 lists have no answer yet', 'Use `watchRooms`'],
     [
       CONNECTION,
@@ -67,11 +70,7 @@ const ERROR_ROWS: Readonly<Record<Exclude<RoomfulErrorCode, 'normal'>, readonly 
     [`${JOIN}, \`rooms\``, 'the server has no such room type', 'Fix the page, or deploy the room first'],
   ],
   invalid_options: [
-    [
-      JOIN,
-      'the options do not fit, or the room type has no spectators',
-      'Fix the page: `message` names the field',
-    ],
+    [JOIN, 'the options do not fit, or the room type has no spectators', 'Fix the page'],
     [
       '`rooms`, `joinOrCreate`',
       'the query does not fit, or looks at more than 10,000 rooms',
@@ -79,7 +78,7 @@ const ERROR_ROWS: Readonly<Record<Exclude<RoomfulErrorCode, 'normal'>, readonly 
     ],
   ],
   room_not_found: [[`${JOIN}, \`joinByCode\``, 'the room does not exist', 'Tell the player']],
-  forbidden: [[JOIN, 'the token does not allow this room', 'Ask your backend for another token']],
+  forbidden: [[JOIN, 'the token does not allow this room', 'Get another token']],
   join_refused: [
     [JOIN, '`admit` refused the player. `message` is the reason', PLAYER_TEXT],
     [TICKET, '`admit` of the match refused the player. `message` is the reason', PLAYER_TEXT],
@@ -120,7 +119,7 @@ const ERROR_ROWS: Readonly<Record<Exclude<RoomfulErrorCode, 'normal'>, readonly 
     [
       '`connect`, `onError`',
       "`getToken` failed. `message` has your backend's text",
-      'While connected, nothing: the SDK calls it again',
+      'While connected, nothing: the SDK tries again',
     ],
   ],
   invalid_token: [['`onError`', 'the server rejected the new token', 'Nothing: the SDK fetches another']],
