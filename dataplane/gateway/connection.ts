@@ -219,9 +219,7 @@ export class Connection implements FrameListener, OutboxListener, PolledSocket {
    * client closes.
    */
   closing(name: CloseName | undefined): void {
-    // For others, it is read-only.
-    const own: { ending: boolean } = this
-    own.ending = true
+    setEnding(this)
     this.#handleWaiting()
     this.#takeNewest()
     this.#end(name ?? 'lost')
@@ -523,4 +521,9 @@ function truncate(reason: string): string {
     cut += character
   }
   return `${cut}…`
+}
+
+/** For others, `ending` is read-only. */
+const setEnding = (connection: { ending: boolean }): void => {
+  connection.ending = true
 }

@@ -39,8 +39,8 @@ export interface FeatureNeeds {
 }
 
 /** A running room, for an observer. */
-export interface RoomView<Core = RoomCore> {
-  readonly core: Core
+export interface RoomView {
+  readonly core: RoomCore
   /** What members have received. */
   readonly delivery: { readonly delivered: { readonly playerCount: number; readonly spectatorCount: number } }
   readonly record: {
