@@ -1,13 +1,10 @@
 import { readFileSync, writeFileSync } from 'node:fs'
 import { type MetricObject, Registry } from 'prom-client'
 import * as v from 'valibot'
-import { parse } from 'yaml'
 import { controlMetrics } from '../control/metrics.ts'
 import { nodeMetrics } from '../dataplane/node.ts'
 import { RUNTIME_PARAMETERS } from '../dataplane/ops/runtime.ts'
 import { WORKER_METRICS } from '../deploy/cli/workers.ts'
-import { limitHelp } from '../loadtest/judge.ts'
-import { COMMON_OPTIONS, optionHelp } from '../loadtest/options.ts'
 import { SCENARIOS } from '../loadtest/scenarios/index.ts'
 import { systemClock } from '../shared/clock.ts'
 import { expects } from '../shared/config/kinds.ts'
@@ -20,9 +17,10 @@ import { memoryStore } from '../shared/store/memory/memory.ts'
 import type { Store } from '../shared/store/port.ts'
 import { authorisationTables } from '../test/authorisation/matrix.ts'
 import { errorTable } from './errors.ts'
-import { LIMIT_TOPICS, limitTable } from './limit-tables.ts'
+import { LIMIT_TOPICS, limitList } from './limit-tables.ts'
 import { PICTURES } from './pictures.ts'
 import { code, PROTOCOL_PARTS, table } from './protocol-tables.ts'
+import { runbookProblems } from './runbooks.ts'
 import { measuredTable, playersTable, scalingChart } from './scaling.ts'
 import { scenariosJson } from './scenarios/index.ts'
 import { WALKS } from './walks.ts'
@@ -81,15 +79,16 @@ function registryWith(registerOwn: (registry: Registry, store: Store) => void): 
   return registry
 }
 
-/** Returns the metrics as a list: their names are too long for a column on a phone. */
-async function metricList(registry: Registry, isIn: (name: string) => boolean): Promise<string> {
+async function metricTable(registry: Registry, isIn: (name: string) => boolean): Promise<string> {
   const metrics = (await registry.getMetricsAsJSON()).filter(({ name }) => isIn(name))
-  const lines = metrics.map((metric) => {
-    const labels = labelsOf(registry, metric).join(', ')
-    const name = code(labels ? `${metric.name}{${labels}}` : metric.name)
-    return `- ${name}${String(metric.type) === 'histogram' ? ' (histogram)' : ''}: ${metric.help}`
-  })
-  return lines.join('\n')
+  return table(
+    ['Metric', 'Meaning'],
+    metrics.map((metric) => {
+      const labels = labelsOf(registry, metric).join(', ')
+      const name = code(labels ? `${metric.name}{${labels}}` : metric.name)
+      return [String(metric.type) === 'histogram' ? `${name} (histogram)` : name, metric.help]
+    }),
+  )
 }
 
 /** Returns the declared labels of a metric. It has no series yet that would show them. */
@@ -98,61 +97,16 @@ function labelsOf(registry: Registry, { name }: MetricObject): string[] {
   return metric && 'labelNames' in metric && Array.isArray(metric.labelNames) ? metric.labelNames : []
 }
 
-interface Rules {
-  readonly groups: readonly { readonly rules: readonly Alert[] }[]
-}
-
-interface Alert {
-  readonly alert: string
-  readonly labels: { readonly severity: string }
-  readonly annotations: { readonly runbook_url: string }
-}
-
 const read = (path: string): string => readFileSync(new URL(`../${path}`, import.meta.url), 'utf8')
-
-/** Returns the runbooks in the order of their first alerts, with the alerts of each severity. */
-function alertTable(): string {
-  const { groups } = parse(read('deploy/prometheus/alerts.yml')) as Rules
-  const runbooks = new Map<string, Alert[]>()
-  for (const rule of groups.flatMap(({ rules }) => rules)) {
-    const anchor = rule.annotations.runbook_url.split('#')[1]!
-    runbooks.set(anchor, [...(runbooks.get(anchor) ?? []), rule])
-  }
-  const named = (rules: readonly Alert[], severity: string): string =>
-    rules
-      .filter(({ labels }) => labels.severity === severity)
-      .map(({ alert }) => code(alert))
-      .join(', ')
-  return table(
-    ['Runbook', 'Critical', 'Warning'],
-    [...runbooks].map(([anchor, rules]) => [
-      `[${anchor.replaceAll('-', ' ')}](#${anchor})`,
-      named(rules, 'critical'),
-      named(rules, 'warning'),
-    ]),
-  )
-}
-
-/** Returns the users of `deploy/redis` as a block. */
-const redisUsers = (): string => `\`\`\`\n${read('deploy/redis/users.acl')}\`\`\``
 
 /** Returns the scenarios of the load test that measure something, or the others. */
 const scenarioTable = (measures: boolean): string =>
   table(
-    ['Scenario', 'What happens', 'Its options, with their defaults'],
-    SCENARIOS.filter(({ runs }) => (runs !== undefined) === measures).map(({ name, meaning, options }) => [
+    ['Scenario', 'What happens'],
+    SCENARIOS.filter(({ runs }) => (runs !== undefined) === measures).map(({ name, meaning }) => [
       code(name),
       meaning,
-      Object.entries(options)
-        .map(([option, { default: given }]) => code(`--${option} ${given}`))
-        .join(' '),
     ]),
-  )
-
-const loadOptionTable = (): string =>
-  table(
-    ['Option', 'Meaning'],
-    optionHelp(COMMON_OPTIONS).map(([option, meaning]) => [code(option), meaning]),
   )
 
 const node = registryWith((registry) => void nodeMetrics(registry))
@@ -175,10 +129,10 @@ const PARTS: Readonly<Record<string, (before: string) => string | Promise<string
   'variables of nodes': () => variableTable('nodes'),
   'variables of both': () => variableTable('both'),
   'parameters of /admin/runtime': runtimeTable,
-  'metrics of a node': () => metricList(node, (name) => !onControl(name)),
-  'metrics of control': () => metricList(control, (name) => !onNodes(name)),
-  'metrics of every process': () => metricList(node, (name) => onControl(name) && !OF_NODE_JS.test(name)),
-  'metrics of workers': () => metricList(workers, () => true),
+  'metrics of a node': () => metricTable(node, (name) => !onControl(name)),
+  'metrics of control': () => metricTable(control, (name) => !onNodes(name)),
+  'metrics of every process': () => metricTable(node, (name) => onControl(name) && !OF_NODE_JS.test(name)),
+  'metrics of workers': () => metricTable(workers, () => true),
   errors: () => errorTable(false),
   'errors of tickets': () => errorTable(true),
   'names of close codes': () =>
@@ -191,20 +145,12 @@ const PARTS: Readonly<Record<string, (before: string) => string | Promise<string
       ]),
     ),
   ...PROTOCOL_PARTS,
-  alerts: alertTable,
-  ...Object.fromEntries(LIMIT_TOPICS.map((topic) => [`limits of ${topic}`, () => limitTable(topic)])),
-  'redis users': redisUsers,
+  ...Object.fromEntries(LIMIT_TOPICS.map((topic) => [`limits of ${topic}`, () => limitList(topic)])),
   authorisation: authorisationTables,
   'scaling, measured': measuredTable,
   'scaling, players': playersTable,
   scenarios: () => scenarioTable(false),
   measurements: () => scenarioTable(true),
-  'load test options': loadOptionTable,
-  'load test limits': () =>
-    table(
-      ['Limit', 'Of what'],
-      limitHelp().map(([limit, meaning]) => [code(limit), meaning]),
-    ),
 }
 
 const PART = /(<!-- npm run docs: (.+?) -->\n)([\s\S]*?)(<!-- \/\2 -->)/g
@@ -233,11 +179,10 @@ const rewritten: Readonly<Record<string, (before: string) => string | Promise<st
   'docs/client.md': withParts,
   'docs/matchmaking.md': withParts,
   'docs/protocol-scenarios.json': scenariosJson,
-  'docs/runbooks.md': withParts,
-  'docs/redis.md': withParts,
   'test/authorisation/README.md': withParts,
   'docs/loadtest.md': withParts,
   'docs/scaling.md': withParts,
+  'test/compare/lab-book.md': withParts,
   'docs/scaling.svg': scalingChart,
   ...WALKS,
   ...PICTURES,
@@ -265,6 +210,9 @@ for (const page of NAMED_IN)
     if (![name, base].some((one) => onNodes(one) || onControl(one) || onWorkers(one)))
       throw new Error(`${page} names the metric ${name}, and there is none`)
   }
+
+const lacks = runbookProblems()
+if (lacks.length > 0) throw new Error(lacks.join('\n'))
 
 const words = wordProblems()
 if (words.length > 0) throw new Error(`texts need other words (docs/words.ts):\n${words.join('\n')}`)

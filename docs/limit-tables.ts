@@ -1,8 +1,8 @@
 import { type VariableName, variables } from '../shared/config/variables.ts'
 import { LIMITS, type LimitTopic } from '../shared/limits.ts'
-import { code, table } from './protocol-tables.ts'
+import { code } from './protocol-tables.ts'
 
-/** Tables of docs/limits.md. Those of `shared/limits.ts` come from there, the values of variables from their defaults. */
+/** Lists of docs/limits.md. Those of `shared/limits.ts` come from there, the values of variables from their defaults. */
 
 interface Row {
   /** What is limited. */
@@ -25,56 +25,56 @@ const FAILS = 'the turn fails'
 const ROWS: Readonly<Record<LimitTopic | 'loop', readonly Row[]>> = {
   sessions: [
     {
-      of: 'sessions of one player (`sub`) in the cluster',
+      of: 'sessions of a player (`sub`) in the cluster',
       variable: 'MAX_SESSIONS_PER_SUB',
-      effect: 'the oldest session without a connection ends. If all are connected: 4006',
+      effect: 'the oldest one without a connection ends. If all are connected: 4006',
       metric: 'service_sessions_evicted_total',
     },
     {
-      of: 'sessions of one token without `sub` in the cluster',
+      of: 'sessions of a token without `sub` in the cluster',
       is: '100 × `MAX_SESSIONS_PER_SUB`',
-      effect: 'as above, among some of the oldest sessions',
+      effect: 'as above',
       metric: 'service_sessions_evicted_total',
     },
     {
-      of: 'sessions of a node, including disconnected ones',
+      of: 'sessions of a node, with disconnected ones',
       variable: 'MAX_SESSIONS',
-      effect: 'new clients get 1013 and try the next node',
+      effect: 'new clients get 1013, and try the next node',
       metric: 'service_max_sessions',
     },
     {
-      of: 'new sessions of one project at a node',
+      of: 'new sessions of a project at a node',
       variable: 'MAX_SESSIONS_PER_PROJECT',
-      effect: '1013; resumes are accepted',
+      effect: '1013. Resumes are accepted',
       metric: 'service_project_sessions_refused_total',
     },
     {
-      of: 'share of one project of [a full node](#shares-of-projects)',
+      of: 'share of a project of [a full node](#shares-of-projects)',
       variable: 'PROJECT_SHARE',
       unit: '%',
-      effect: 'other projects get the places that become free',
+      effect: 'others get the places that become free',
       metric: 'service_project_sessions',
     },
     {
       of: 'connections of a process',
       is: '`ulimit -n` − 300',
-      effect: 'as for connections without a session; a load balancer tries the next node',
+      effect: 'as for those without a session',
       metric: 'service_connections_dropped_total{reason="files"}',
     },
     {
-      of: 'resumes of a session that wait for another resume',
+      of: 'resumes of a session that wait for another',
       is: '1',
-      effect: '1013; the SDK retries',
+      effect: '1013',
       metric: 'service_resume_waits_refused_total',
     },
     {
-      of: 'moves of a session to the node of its rooms (`ADVERTISE_URL`)',
-      is: 'one per minute, less often after failures; 50/s from a node',
-      effect: 'the session stays; its messages cross nodes',
+      of: 'moves of a session to the node of its rooms',
+      is: 'one per minute; 50/s from a node',
+      effect: 'the session stays, and its messages cross nodes',
       metric: 'service_reroutes_total',
     },
     {
-      of: 'tokens for one caller at a control process',
+      of: 'tokens for a caller at a control process',
       is: '2,000/s, bursts of 5,000',
       effect: '429',
       metric: 'service_http_requests_total{status="429"}',
@@ -85,37 +85,26 @@ const ROWS: Readonly<Record<LimitTopic | 'loop', readonly Row[]>> = {
       effect: '400',
       metric: 'service_http_requests_total{status="400"}',
     },
-    {
-      of: 'keys that a node remembers',
-      is: '10,000, and 1,000 that do not exist',
-      effect: 'it asks again about the least recently used',
-    },
-    {
-      of: 'verified tokens that a node remembers',
-      is: '10,000',
-      effect: 'the least recently used is verified again',
-      metric: 'service_token_checks_total{result="remembered"}',
-    },
   ],
   messages: [
     {
-      of: 'messages of a session in all rooms, in bursts of twice as many',
+      of: 'messages of a session, bursts of twice as many',
       variable: 'SESSION_MESSAGES_PER_SECOND',
       unit: '/s',
       effect:
-        'the node reads the connection later. Messages without a `ref` get `rate_limited`; after 10 s of them: 4006',
+        'the node reads the connection later. Messages without a `ref` get `rate_limited`, after 10 s 4006',
       metric: 'service_rate_limited_total{by="session"}',
     },
     {
-      of: 'messages of one type of a player, all seats together',
+      of: 'messages of one type of a player',
       is: '`rate` of the room type',
       effect: '`rate_limited`',
       metric: 'service_rate_limited_total{by="type"}',
     },
     {
-      of: 'websocket pings and pongs: messages of the session; before `welcome`',
+      of: 'websocket pings and pongs before `welcome`; later they count as messages',
       is: '16 in a row, then 1/s',
-      effect: 'ignored; after 10 s of them: 4006',
+      effect: 'ignored, and 4006 after 10 s',
       metric: 'service_rate_limited_total{by="control_frame"}',
     },
     {
@@ -132,21 +121,21 @@ const ROWS: Readonly<Record<LimitTopic | 'loop', readonly Row[]>> = {
       metric: 'service_closes_total{name="protocol_error"}',
     },
     {
-      of: 'replies (`reply`) that a member has not confirmed',
+      of: 'replies that a member has not confirmed',
       is: '32, of 4 KiB each',
-      effect: 'the next request: `too_many_requests`',
+      effect: '`too_many_requests`',
       metric: REACHED('requests'),
     },
     {
-      of: 'replies and refusals of one member; of a room with more than 32 members',
+      of: 'replies and refusals of a member; of a room',
       is: '256 KiB; 8 MiB',
-      effect: 'the oldest are dropped: `outcome_unknown`',
+      effect: 'the oldest are dropped (`outcome_unknown`)',
       metric: 'service_room_errors_total{code="outcome_unknown"}',
     },
     {
       of: 'messages to other nodes that wait for the store',
       is: '16 MiB',
-      effect: 'dropped; the other nodes notice the gap and ask again',
+      effect: 'they are dropped, and the other nodes ask again',
       metric: 'service_peer_faults_total{fault="unpublished"}',
     },
   ],
@@ -158,21 +147,21 @@ const ROWS: Readonly<Record<LimitTopic | 'loop', readonly Row[]>> = {
       metric: 'service_max_rooms',
     },
     {
-      of: 'rooms of a project, including sleeping ones',
+      of: 'rooms of a project, with sleeping ones',
       variable: 'MAX_ROOMS_PER_PROJECT',
-      effect: 'a join that would create one: `project_full`',
+      effect: '`project_full`',
       metric: 'service_claims_total{result="project_full"}',
     },
     {
-      of: 'new rooms of a player, or token without `sub`, in a minute',
+      of: 'new rooms in a minute of a player, or of a token without `sub`',
       variable: 'NEW_ROOMS_PER_MINUTE',
-      effect: 'a join that would create one: `rate_limited`',
+      effect: '`rate_limited`',
       metric: 'service_claims_total{result="rate_limited"}',
     },
     {
-      of: 'sleeping rooms, and rooms with timers, of the player who created them',
+      of: 'rooms that a player has created, and that sleep or have timers',
       variable: 'MAX_SLEEPING_ROOMS_PER_PLAYER',
-      effect: 'a join that would create one: `too_many_rooms`',
+      effect: '`too_many_rooms`',
       metric: 'service_claims_total{result="too_many_rooms"}',
     },
     {
@@ -189,8 +178,8 @@ const ROWS: Readonly<Record<LimitTopic | 'loop', readonly Row[]>> = {
     },
     {
       of: 'seats that `joinOrCreate` keeps for a player who does not join',
-      is: '1 for 3 s; after three in a row, one a minute',
-      effect: 'rooms are found as before, and no seat is kept',
+      is: '1 for 3 s; after three in a row, one per minute',
+      effect: 'no seat is kept',
       metric: 'service_seat_promises_total{result="withheld"}',
     },
     {
@@ -203,13 +192,13 @@ const ROWS: Readonly<Record<LimitTopic | 'loop', readonly Row[]>> = {
     {
       of: '`load` of a room type',
       is: '10 s',
-      effect: '`room_unavailable`; the next join calls it again',
+      effect: '`room_unavailable`. The next join calls it again',
       metric: 'service_room_loads_total{outcome="timed_out"}',
     },
     {
       of: '`save.to` of a room type',
       is: '30 s',
-      effect: 'it counts as failed, and is repeated',
+      effect: 'it is repeated',
       metric: 'service_room_saves_total{outcome="timed_out"}',
     },
     {
@@ -219,19 +208,19 @@ const ROWS: Readonly<Record<LimitTopic | 'loop', readonly Row[]>> = {
       metric: 'service_resyncs_total{reason="resume"}',
     },
     {
-      of: 'parallel deliveries of notices of a node, for its rooms and for rooms without an owner',
-      is: '64 each',
+      of: 'parallel deliveries of notices of a node; for rooms without an owner',
+      is: '64; 64',
       effect: 'the others wait in Redis',
       metric: 'service_notices_oldest_seconds',
     },
     {
-      of: 'requests of a project’s backends to rooms and lists, at a node; each 32 KiB of a read count as one',
+      of: 'requests of a project’s backends at a node; each 32 KiB of a read count as one',
       is: '200/s',
       effect: '429',
       metric: 'service_http_requests_total{status="429"}',
     },
     {
-      of: 'requests of backends to one room in ten minutes',
+      of: 'requests of backends to a room in ten minutes',
       is: '2,000, with outcomes of 1 MiB',
       effect: '429',
       metric: REACHED('outcomes'),
@@ -244,21 +233,21 @@ const ROWS: Readonly<Record<LimitTopic | 'loop', readonly Row[]>> = {
     },
     {
       of: 'bans, revocations and data of players',
-      is: 'none',
-      effect: 'one key in Redis for each player',
+      is: 'no limit; a key in Redis each',
+      effect: FAILS,
       metric: 'service_player_changes_total',
     },
   ],
   turns: [
     {
-      of: 'state of a room as MessagePack, ± 20 % with small values',
+      of: 'state of a room as MessagePack, ± 20 %',
       variable: 'MAX_ROOM_STATE_BYTES',
       unit: 'bytes',
-      effect: `${FAILS}, unless it makes the state no larger. The log warns from 80 %`,
+      effect: `${FAILS}, unless the state does not grow. The log warns from 80 %`,
       metric: REACHED('state'),
     },
     {
-      of: 'hidden layers shown to one member (`ctx.show`)',
+      of: 'hidden layers shown to a member',
       is: '1,024',
       effect: FAILS,
       metric: REACHED('layers'),
@@ -275,8 +264,8 @@ const ROWS: Readonly<Record<LimitTopic | 'loop', readonly Row[]>> = {
   ],
   lists: [
     {
-      of: 'requested lists of a session, without its watches',
-      is: '32 without an answer',
+      of: 'requested lists of a session without an answer',
+      is: '32',
       effect: '`rate_limited`',
       metric: 'service_websocket_errors_total{code="rate_limited"}',
     },
@@ -287,9 +276,9 @@ const ROWS: Readonly<Record<LimitTopic | 'loop', readonly Row[]>> = {
       effect: 'the next page has more',
     },
     {
-      of: 'wrong codes in a minute at a node: of a player, an address, a project',
+      of: 'wrong codes per minute at a node, of a player, an address, a project',
       is: '10, 100, 1,000',
-      effect: '`rate_limited`, for those with a wrong code in that minute',
+      effect: '`rate_limited`',
       metric: 'service_wrong_codes_total',
     },
   ],
@@ -297,7 +286,7 @@ const ROWS: Readonly<Record<LimitTopic | 'loop', readonly Row[]>> = {
     {
       of: 'one turn of room logic',
       variable: 'TURN_LIMIT_MS',
-      effect: '[the process ends](runbooks.md#room-logic-does-not-return); its rooms continue on other nodes',
+      effect: '[the process ends](#room-code-that-does-not-return)',
       metric: 'service_room_turns_stuck_total',
     },
     {
@@ -309,37 +298,37 @@ const ROWS: Readonly<Record<LimitTopic | 'loop', readonly Row[]>> = {
     {
       of: 'work of all rooms in one turn of the event loop',
       is: '10 ms',
-      effect: 'the remainder waits; rooms share the time equally',
+      effect: 'the remainder waits',
       metric: 'service_event_loop_delay_seconds',
     },
     {
       of: 'slowdown of rooms while the event loop is 40 ms late',
-      is: '2.4× (20 → 8 updates/s), then up to 10×',
-      effect: '[the node is overloaded](runbooks.md#a-node-is-overloaded) one second later',
+      is: '2.4× (20 → 8 updates/s), up to 10×',
+      effect: '[the node is overloaded](runbooks.md#a-node-is-overloaded)',
       metric: 'service_slowdown_ratio',
     },
     {
       of: 'reads of a client at an overloaded node',
-      is: 'every 100 ms, up to every second',
+      is: 'one per 100 ms, down to one per second',
       effect: 'only the newest message without a `ref` counts',
       metric: 'service_inputs_dropped_total',
     },
     {
       of: 'wait of a message at an overloaded node',
       is: '150 ms',
-      effect: 'without a `ref`: dropped; with one: `rate_limited`, once',
+      effect: 'it is dropped. With a `ref`, it gets `rate_limited` once',
       metric: 'service_inputs_shed_total',
     },
     {
-      of: 'new clients of an overloaded node',
-      is: 'none',
-      effect: '1013; new rooms go to other nodes. Resumes and joins of existing rooms are accepted',
+      of: 'new clients of a node',
+      is: 'until it is overloaded',
+      effect: '1013. Resumes are accepted, and new rooms go to other nodes',
       metric: 'service_newcomers_refused_total',
     },
     {
       of: 'log lines that wait for the reader of stdout',
       is: '4 MiB',
-      effect: 'new lines are dropped until all have been read',
+      effect: 'new lines are dropped',
       metric: 'service_log_lines_dropped_total',
     },
   ],
@@ -360,35 +349,32 @@ function readable(value: number, unit: string): string {
 
 const declared = new Map(variables())
 
-/** Returns the name of a row's variable and its default, or the value of a row without one. */
+/** Returns the default of a row's variable with its name, or the value of a row without one. */
 function limitOf({ variable, unit = '', is = '' }: Row): string {
   if (variable === undefined) return is
   const { default: fallback, defaultNote } = declared.get(variable)!
-  if (fallback === undefined) return `${code(variable)}: ${defaultNote}`
-  return `${code(variable)}: ${fallback === '0' ? 'no limit' : readable(Number(fallback), unit)}`
+  const value = fallback === '0' ? 'no limit' : readable(Number(fallback), unit)
+  return `${fallback === undefined ? defaultNote : value} (${code(variable)})`
 }
 
-/** Returns what happens at a limit, or nothing if its page says so for the whole table. */
-const effectOf = ({ effect }: { readonly effect: string }): string => (effect === FAILS ? '' : effect)
+/** Returns what happens at a limit. Its page says so for the whole list of turns. */
+const then = (effect: string): string => (effect === FAILS ? '' : `, then ${effect}`)
 
-/** Returns the table of a topic of docs/limits.md. */
-export const limitTable = (topic: LimitTopic | 'loop'): string =>
-  table(
-    ['What', 'Limit', 'At the limit', 'Metric'],
-    [
-      ...ROWS[topic].map((row) => [row.of, limitOf(row), effectOf(row), row.metric ? code(row.metric) : '']),
-      ...Object.entries(LIMITS)
-        .filter(([, limit]) => limit.topic === topic)
-        .map(([name, limit]) => [
-          limit.of,
-          `${code(name)}: ${readable(limit.value, limit.unit)}`,
-          effectOf(limit),
-          code(limit.metric),
-        ]),
-    ],
-  )
+const line = (of: string, limit: string, effect: string, metric?: string): string =>
+  `- **${of[0]!.toUpperCase()}${of.slice(1)}**: ${limit}${then(effect)}.${metric ? ` ${code(metric)}` : ''}`
 
-/** Tables of docs/limits.md. */
+/** Returns the list of a topic of docs/limits.md. */
+export const limitList = (topic: LimitTopic | 'loop'): string =>
+  [
+    ...ROWS[topic].map((row) => line(row.of, limitOf(row), row.effect, row.metric)),
+    ...Object.entries(LIMITS)
+      .filter(([, limit]) => limit.topic === topic)
+      .map(([name, limit]) =>
+        line(limit.of, `${readable(limit.value, limit.unit)} (${code(name)})`, limit.effect, limit.metric),
+      ),
+  ].join('\n')
+
+/** Lists of docs/limits.md. */
 export const LIMIT_TOPICS = Object.keys(ROWS) as readonly (LimitTopic | 'loop')[]
 
 const missing = [...declared.keys()].filter(

@@ -147,3 +147,6 @@ export const wordProblems = (): string[] => [
   ...pages.flatMap((page) => [...linesOf(page)].flatMap(wordsOf)),
   ...programs.flatMap((path) => [...problemsOf(path)]),
 ]
+
+/** Returns the source of each program. */
+export const programSources = (): string[] => programs.map(read)

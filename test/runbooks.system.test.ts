@@ -64,7 +64,7 @@ beforeAll(async () => {
   const shim = join(folder, 'roomful')
   await writeFile(shim, `#!/bin/sh\nexec node ${roomfulProgram().words.join(' ')} "$@"\n`)
   await chmod(shim, 0o755)
-  await symlink(join(root, 'node_modules'), join(folder, 'node_modules'))
+  for (const name of ['node_modules', 'deploy']) await symlink(join(root, name), join(folder, name))
   const aclFile = join(folder, 'users.acl')
   await writeFile(aclFile, redisFile('users.acl'))
   redis = await startRedisWith({
@@ -327,7 +327,7 @@ describe('the commands of docs/operations.md and docs/runbooks.md', () => {
     expect(await type(remove!, { PROJECT })).toMatch(/"deleted": true,\n +"ended_rooms": 1/)
   })
 
-  it('show a room in quarantine, and put it back', async () => {
+  it('show a room in quarantine, and restore it', async () => {
     const { token, PROJECT } = await loginTo(control.url)
     const which = { PROJECT, ROOM: 'counter:aside' }
     const client = await connect(wsUrl, { projectId: PROJECT, token })
@@ -348,17 +348,17 @@ describe('the commands of docs/operations.md and docs/runbooks.md', () => {
         .exec()
       await expect(room.send('inc', { by: 4 })).rejects.toMatchObject({ code: 'not_in_room' })
       client.close()
-      const [show, putBack] = commands('A room was put in quarantine')
+      const [show, restore] = commands('A room was put in quarantine')
       const shown = await type(show!, which)
       expect(shown).toContain(`${stem}:quarantine\n`)
       expect(shown).toMatch(/^a room record of \d+ bytes is damaged/m)
       expect((await readFile(join(folder, 'snapshot.bin'))).subarray(0, -1)).toEqual(damaged)
       await admin.set(`${stem}:quarantine:snapshot`, sound)
-      expect(await type(putBack!, which)).toBe('put back\n')
+      expect(await type(restore!, which)).toBe('restored\n')
       const again = await connect(wsUrl, { projectId: PROJECT, token })
       expect((await again.join('counter', { key: 'aside' })).state).toEqual({ count: 3 })
       again.close()
-      await expect(type(putBack!, which)).resolves.toContain('nothing is in quarantine')
+      await expect(type(restore!, which)).resolves.toContain('nothing of this room is in quarantine')
     } finally {
       admin.disconnect()
     }

@@ -1,0 +1,46 @@
+import { readFileSync } from 'node:fs'
+import { parse } from 'yaml'
+import { programSources } from './words.ts'
+
+interface Rules {
+  readonly groups: readonly { readonly rules: readonly Alert[] }[]
+}
+
+interface Alert {
+  readonly alert: string
+  readonly labels: { readonly severity: string }
+  readonly annotations: { readonly runbook_url: string }
+}
+
+const read = (path: string): string => readFileSync(new URL(`../${path}`, import.meta.url), 'utf8')
+
+const anchorOf = (heading: string): string => heading.toLowerCase().replaceAll(' ', '-')
+
+/**
+ * Returns what an operator would search for in vain on docs/runbooks.md. Each section names its alerts, critical ones in bold, and log
+ * lines that exist.
+ */
+export function runbookProblems(): string[] {
+  const [, ...sections] = read('docs/runbooks.md').split(/^## /m)
+  const texts = new Map(sections.map((text) => [anchorOf(text.split('\n', 1)[0]!), text]))
+  const { groups } = parse(read('deploy/prometheus/alerts.yml')) as Rules
+  const alerts = groups
+    .flatMap(({ rules }) => rules)
+    .flatMap(({ alert, labels, annotations }) => {
+      const anchor = annotations.runbook_url.split('#')[1]!
+      const isBold = labels.severity === 'critical'
+      const named = texts.get(anchor)?.includes(`**\`${alert}\`**`) ?? false
+      const plain = texts.get(anchor)?.includes(`\`${alert}\``) ?? false
+      if (plain && named === isBold) return []
+      return [`docs/runbooks.md#${anchor} needs ${alert}, ${isBold ? 'in bold' : 'not in bold'}`]
+    })
+  const sources = programSources()
+  const phrases = sections
+    .flatMap((text) => [...text.matchAll(/\b(?:Log:|logs?) ((?:`[^`]+`(?:, )?)+)/g)])
+    .flatMap(([, list]) => [...list!.matchAll(/`([^`]+)`/g)].map(([, phrase]) => phrase!))
+    .filter((phrase) => !sources.some((source) => source.includes(phrase)))
+  return [
+    ...alerts,
+    ...phrases.map((phrase) => `docs/runbooks.md has the log line "${phrase}": no program logs it`),
+  ]
+}
