@@ -79,16 +79,15 @@ function registryWith(registerOwn: (registry: Registry, store: Store) => void): 
   return registry
 }
 
-async function metricTable(registry: Registry, isIn: (name: string) => boolean): Promise<string> {
+/** Returns the metrics as a list: their names are too long for a column on a phone. */
+async function metricList(registry: Registry, isIn: (name: string) => boolean): Promise<string> {
   const metrics = (await registry.getMetricsAsJSON()).filter(({ name }) => isIn(name))
-  return table(
-    ['Metric', 'Meaning'],
-    metrics.map((metric) => {
-      const labels = labelsOf(registry, metric).join(', ')
-      const name = code(labels ? `${metric.name}{${labels}}` : metric.name)
-      return [String(metric.type) === 'histogram' ? `${name} (histogram)` : name, metric.help]
-    }),
-  )
+  const lines = metrics.map((metric) => {
+    const labels = labelsOf(registry, metric).join(', ')
+    const name = code(labels ? `${metric.name}{${labels}}` : metric.name)
+    return `- ${name}${String(metric.type) === 'histogram' ? ' (histogram)' : ''}: ${metric.help}`
+  })
+  return lines.join('\n')
 }
 
 /** Returns the declared labels of a metric. It has no series yet that would show them. */
@@ -129,10 +128,10 @@ const PARTS: Readonly<Record<string, (before: string) => string | Promise<string
   'variables of nodes': () => variableTable('nodes'),
   'variables of both': () => variableTable('both'),
   'parameters of /admin/runtime': runtimeTable,
-  'metrics of a node': () => metricTable(node, (name) => !onControl(name)),
-  'metrics of control': () => metricTable(control, (name) => !onNodes(name)),
-  'metrics of every process': () => metricTable(node, (name) => onControl(name) && !OF_NODE_JS.test(name)),
-  'metrics of workers': () => metricTable(workers, () => true),
+  'metrics of a node': () => metricList(node, (name) => !onControl(name)),
+  'metrics of control': () => metricList(control, (name) => !onNodes(name)),
+  'metrics of every process': () => metricList(node, (name) => onControl(name) && !OF_NODE_JS.test(name)),
+  'metrics of workers': () => metricList(workers, () => true),
   errors: () => errorTable(false),
   'errors of tickets': () => errorTable(true),
   'names of close codes': () =>

@@ -461,7 +461,7 @@ describe.skipIf(missing !== undefined)('the chart', () => {
     ])
     const reference = read('../../docs/reference.md')
     // The page marks histograms, and the names of counters end with _total.
-    for (const [metric] of targets) expect(reference).toContain(`| \`${metric}\` | `)
+    for (const [metric] of targets) expect(reference).toContain(`\n- \`${metric}\`: `)
     // README.md configures prometheus-adapter for the same two.
     for (const [metric] of targets) expect(read('README.md')).toContain(metric)
   })
