@@ -48,7 +48,6 @@ import { closeBuiltins } from './room/builtins.ts'
 import type { RoomDefinition } from './room/definition.ts'
 import type { TurnObserver } from './room/hooks.ts'
 import { RoomHost } from './room/host.ts'
-import { roomsHash } from './room/loader.ts'
 import { ROOM_METRICS } from './room/metrics.ts'
 import type { RoomCode } from './room/room-code.ts'
 import { hasPlace } from './shares.ts'
@@ -243,7 +242,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     figures: () => ({
       started_at: startedAt,
       ...build,
-      rooms_hash: roomsHash(host.types.all),
+      rooms_hash: host.types.hash,
       rooms: host.rooms.size,
       room_types: host.types.versions,
       sessions: gateway.sessions,
@@ -308,7 +307,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
   const queues = new QueueOverview(() => host.rooms.running, metrics, clock)
   const waker = new RoomWaker({ ...cluster, roomPlaces }, ownership, host)
   forbidCalls({ process, childProcess, crypto, atomics: Atomics }, () => host.code.current !== undefined)
-  metrics.nodeInfo.set({ node_id: name, ...build, rooms_hash: roomsHash(host.types.all) }, 1)
+  metrics.nodeInfo.set({ node_id: name, ...build, rooms_hash: host.types.hash }, 1)
   const lists: DirectoryEnvironment & PlacingEnvironment = {
     ...common,
     maxRowsPerQuery: config.maxRowsPerQuery,
@@ -417,7 +416,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     describeNode: () => ({
       node_id: name,
       ...build,
-      rooms_hash: roomsHash(host.types.all),
+      rooms_hash: host.types.hash,
       started_at: startedAt,
       draining: ownership.self.draining,
       cordoned: ownership.self.cordoned,

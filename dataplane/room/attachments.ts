@@ -70,12 +70,8 @@ export class Attachments {
     const { memberships } = this.#room
     const { member_id: memberId, edge, codec, turn, seat } = message
     const membership = memberships.addressee(memberId)
-    if (membership && seat !== undefined && seat !== membership.member.id) {
-      // The client left this seat and joined again, and does not know its new seat yet. It repeats that join.
-      this.#replies.noSeat(edge, memberId)
-      return
-    }
-    if (!membership) {
+    // With another seat, the client left this one and joined again, and does not know its new seat yet. It repeats that join.
+    if (!membership || (seat !== undefined && seat !== membership.member.id)) {
       this.#replies.noSeat(edge, memberId)
       return
     }

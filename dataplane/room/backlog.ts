@@ -37,7 +37,7 @@ export function queue(
   if (!replies.turnAway(arrival, place)) inbox.turnedAway.add(from)
 }
 
-/** Messages and later work of a running room that wait until the room can act. On an overloaded node, messages do not wait for long. */
+/** Messages of a running room that wait in its inbox until the room can act. On an overloaded node, they do not wait for long. */
 export class Backlog {
   readonly #inbox: Inbox
   readonly #roomType: string
@@ -52,19 +52,9 @@ export class Backlog {
     this.#needs = needs
   }
 
-  /** Arrival of the oldest message (monotonic clock). Undefined: none waits. */
-  get since(): number | undefined {
-    return this.#inbox.since
-  }
-
   /** Queues a message, as `queue` does. */
   add({ message, from }: Arrival, inbox = this.#inbox): void {
     queue({ message, from, at: this.#needs.clock.monotonic() }, inbox, this.#replies, this.#needs)
-  }
-
-  /** Queues later work. */
-  defer(run: () => void): void {
-    this.#inbox.defer(run)
   }
 
   /**

@@ -7,6 +7,7 @@ import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest'
 import { recordingLog } from '../../test/support/redis-store.ts'
 import { RoomBench, roomWith } from '../../test/support/rooms/room-bench.ts'
 import { defineRoom, isRoomDefinition, type RoomDefinition } from './definition.ts'
+import { InstalledTypes } from './installed-types.ts'
 import { codeHash, developRooms, loadRooms, reloadRoom, roomsHash } from './loader.ts'
 
 const EXAMPLES = fileURLToPath(new URL('../../examples', import.meta.url))
@@ -188,6 +189,14 @@ describe('edited room types', () => {
     })
 
   describe('a room type that is replaced', () => {
+    it('has another hash and version for the other nodes', () => {
+      const types = new InstalledTypes([stepping(1)])
+      expect([types.hash, types.versions]).toEqual(['unknown', { steps: 1 }])
+      types.replace({ ...stepping(2), codeHash: 'bbb', version: 2 })
+      const hash = roomsHash([{ type: 'steps', codeHash: 'bbb' }])
+      expect([types.hash, types.versions]).toEqual([hash, { steps: 2 }])
+    })
+
     it('keeps the state of its running rooms, and handles their next message with the new code', async () => {
       const { bench, ann } = await roomWith(stepping(1), ['ann'])
       await bench.say('steps', 'ann', 'go', null)

@@ -101,7 +101,7 @@ export class Room {
   readonly #timersFrom: number
   readonly #flushes: FlushTimer
   readonly #share: RoomShare
-  /** Messages that wait until the room can act. At the end of the room, the rest goes to the next owner. */
+  /** Messages and later work that wait until the room can act. At the end of the room, the remaining messages go to the next owner. */
   readonly #inbox: Inbox
   readonly #backlog: Backlog
   /** Since when the room could act, apart from its share of the event loop. */
@@ -242,7 +242,7 @@ export class Room {
   /** Calls `run` now, or in its turn when the room can act again. */
   #post(run: () => void): void {
     if (this.#canAct()) this.#timed(run)
-    else if (this.#stage === 'open' || this.#stage === 'closing') this.#backlog.defer(() => this.#timed(run))
+    else if (this.#stage === 'open' || this.#stage === 'closing') this.#inbox.defer(() => this.#timed(run))
   }
 
   /** Fulfils the wishes of the parts: after each message, timer and event, and before the next one. */
@@ -571,7 +571,7 @@ export class Room {
     const { tables } = this.core
     while (this.#stage === 'open' && tables.due !== undefined && tables.due <= this.#needs.clock.now()) {
       if (!this.#canAct()) {
-        if (!this.#dueWaits) this.#backlog.defer(this.#fireWaiting)
+        if (!this.#dueWaits) this.#inbox.defer(this.#fireWaiting)
         this.#dueWaits = true
         return
       }
@@ -677,7 +677,7 @@ export class Room {
   /** Whether rooms have time left in this turn of the event loop, and nothing waits for the next turn. */
   #hasLoop(): boolean {
     if (this.#share.may) return true
-    const since = this.#backlog.since ?? this.#needs.clock.monotonic()
+    const since = this.#inbox.since ?? this.#needs.clock.monotonic()
     this.#share.wait(Math.max(since, this.#actsSince))
     return false
   }

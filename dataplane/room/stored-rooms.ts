@@ -1,8 +1,8 @@
 import type { Clock } from '../../shared/clock.ts'
 import type { RoomRecords } from '../../shared/store/port.ts'
 import type { RequestAnswer, RoomAddress, RoomRequest, Shown } from '../traffic.ts'
-import type { RoomDefinition } from './definition.ts'
 import { recordedView } from './describe.ts'
+import type { InstalledTypes } from './installed-types.ts'
 import type { JournalFormat } from './journal.ts'
 import { answerLeft, outcomesLeft } from './outcomes.ts'
 import { restore } from './restore.ts'
@@ -16,16 +16,12 @@ interface StoredNeeds {
   readonly records: RoomRecords
 }
 
-interface Types {
-  get(roomType: string): RoomDefinition | undefined
-}
-
 /** Rooms that no node runs, by their records. */
 export class StoredRooms {
   readonly #needs: StoredNeeds
-  readonly #types: Types
+  readonly #types: InstalledTypes
 
-  constructor(needs: StoredNeeds, types: Types) {
+  constructor(needs: StoredNeeds, types: InstalledTypes) {
     this.#needs = needs
     this.#types = types
   }

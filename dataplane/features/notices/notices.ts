@@ -4,6 +4,7 @@ import type { Json } from '../../../shared/json.ts'
 import type { Random } from '../../../shared/random.ts'
 import type { Fence } from '../../../shared/store/port.ts'
 import type { Additions } from '../../room/additions.ts'
+import type { ClaimedRoom } from '../../room/core.ts'
 import type { RoomDefinition } from '../../room/definition.ts'
 import { jsonCopy, RoomLogicError, validate } from '../../room/failures.ts'
 import type { Position } from '../../room/journal.ts'
@@ -55,13 +56,6 @@ interface NoticeNeeds {
   }
 }
 
-/** A claimed room that can have notices. */
-interface NotifyingRoom {
-  readonly address: RoomAddress
-  readonly definition: RoomDefinition
-  readonly fence: Fence
-}
-
 /** The notices of one room until they are written, and those that wait for delivery. */
 export class RoomNotices implements Additions {
   readonly #needs: NoticeNeeds
@@ -75,7 +69,7 @@ export class RoomNotices implements Additions {
   #stored: { readonly at: number; readonly notice: Uint8Array }[] = []
 
   constructor(
-    { address, definition: { notices }, fence }: NotifyingRoom,
+    { address, definition: { notices }, fence }: ClaimedRoom,
     mayAct: () => boolean,
     needs: NoticeNeeds,
   ) {
