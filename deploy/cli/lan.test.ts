@@ -2,6 +2,7 @@ import { mkdirSync, symlinkSync, writeFileSync } from 'node:fs'
 import { request as ask, createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
+import { runInNewContext } from 'node:vm'
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
 import { WebSocket, WebSocketServer } from 'ws'
 import { FakeClock } from '../../test/kit/fake-clock.ts'
@@ -148,6 +149,31 @@ describe('roomful dev --lan', () => {
     const browser = { cookie: '', accept: 'text/html,application/xhtml+xml,*/*;q=0.8' }
     expect(await send('/', browser)).toEqual({ status: 200, text: expect.stringContaining('location.hash') })
     expect(paths).toEqual([])
+  })
+
+  // A browser may write cookies in the background: the game's first request then came without the secret, and its tab showed this page for good.
+  it('opens the game when the browser has stored the secret, and not if it blocks cookies', async () => {
+    const { text } = await send('/', { cookie: '', accept: 'text/html' })
+    const [, script] = /<script>([\s\S]*)<\/script>/.exec(text)!
+    for (const blocks of [false, true]) {
+      let written = ''
+      let stored = ''
+      const opened: string[] = []
+      const document = {
+        set cookie(cookie: string) {
+          if (!blocks) written = cookie
+        },
+        get cookie() {
+          stored = written
+          return stored
+        },
+      }
+      const replace = (path: string) => opened.push(`${path} with ${stored}`)
+      const location = { hash: `#lan=${SECRET}`, pathname: '/', search: '?code=K7QX2M', replace }
+      runInNewContext(script!, { document, location, addEventListener: () => undefined })
+      const known = `/?code=K7QX2M with roomful_lan=${SECRET}; path=/; samesite=strict`
+      expect(opened).toEqual(blocks ? [] : [known])
+    }
   })
 
   it('serves files of the project by their path', async () => {

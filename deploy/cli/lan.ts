@@ -229,7 +229,8 @@ function enter() {
   const [, secret] = /#lan=([\\w-]+)/.exec(location.hash) ?? []
   if (!secret) return
   document.cookie = '${LAN_COOKIE}=' + secret + '; path=/; samesite=strict'
-  location.replace(location.pathname + location.search)
+  // A browser may write cookies in the background. The read waits for the write, so that the next request has the cookie.
+  if (document.cookie.includes(secret)) location.replace(location.pathname + location.search)
 }
 </script>
 <p>${detail}</p>
