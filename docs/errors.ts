@@ -11,8 +11,8 @@ const JOIN = '`join`'
 const SEND = '`send`'
 const TICKET = '`matched`'
 
-const PLAYER_TEXT = 'Show `message` to the player'
-const UNKNOWN_OUTCOME = 'the session, the seat or the result was lost. The room may have applied the message'
+const PLAYER_TEXT = 'Show `message`'
+const UNKNOWN_OUTCOME = 'unknown result: the room may have applied the message'
 const LOOK_FIRST = 'Look at `room.state`, then decide'
 const LOST = 'the connection was lost'
 const SDK_RECONNECTS = 'Nothing: the SDK reconnects'
@@ -21,7 +21,7 @@ const SDK_RECONNECTS = 'Nothing: the SDK reconnects'
 const ERROR_ROWS: Readonly<Record<Exclude<RoomfulErrorCode, 'normal'>, readonly Row[]>> = {
   invalid_payload: [[SEND, 'the data does not fit the schema', 'Fix the page']],
   invalid_message: [[`${SEND}, ${JOIN}`, 'a field has a wrong type or size', 'Fix the page']],
-  unknown_type: [[SEND, 'the room type has no such message', 'Fix the page, or deploy the room first']],
+  unknown_type: [[SEND, 'the room type has no such message', 'Fix the page, or deploy the room']],
   not_a_player: [[SEND, 'spectators cannot send this type', 'Offer it to players only']],
   room_logic_refused: [[`${SEND}, ${JOIN}`, 'the room refused. `message` is the reason', PLAYER_TEXT]],
   room_logic_failed: [
@@ -37,7 +37,7 @@ const ERROR_ROWS: Readonly<Record<Exclude<RoomfulErrorCode, 'normal'>, readonly 
     ['`rooms`', '32 lists have no answer yet', 'Use `watchRooms`'],
     [
       CONNECTION,
-      'too many sessions of the player, or far too many messages. The client closes',
+      'too many sessions, or far too many messages. The client closes',
       'Close other tabs, or send less',
     ],
     [TICKET, 'the player has created too many rooms in a minute', 'Queue again after a minute'],
@@ -67,7 +67,7 @@ const ERROR_ROWS: Readonly<Record<Exclude<RoomfulErrorCode, 'normal'>, readonly 
   not_in_room: [[SEND, UNKNOWN_OUTCOME, LOOK_FIRST]],
   outcome_unknown: [[SEND, UNKNOWN_OUTCOME, LOOK_FIRST]],
   unknown_room_type: [
-    [`${JOIN}, \`rooms\``, 'the server has no such room type', 'Fix the page, or deploy the room first'],
+    [`${JOIN}, \`rooms\``, 'the server has no such room type', 'Fix the page, or deploy the room'],
   ],
   invalid_options: [
     [JOIN, 'the options do not fit, or the room type has no spectators', 'Fix the page'],
