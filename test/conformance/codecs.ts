@@ -19,8 +19,9 @@ import {
 const ERRORS: ReadonlySet<string> = new Set(
   ['client', 'matchmaking'].flatMap((page) => {
     const text = readFileSync(new URL(`../../docs/${page}.md`, import.meta.url), 'utf8')
-    return [...text.matchAll(/^\| `(\w+)`( ↻)? \|/gm)].map(
-      ([, code, mark]) => `${code} ${mark !== undefined}`,
+    const cells = text.matchAll(/^\| (`\w+`(?: ↻)?(?:, `\w+`(?: ↻)?)*) \|/gm)
+    return [...cells].flatMap(([, cell = '']) =>
+      [...cell.matchAll(/`(\w+)`( ↻)?/g)].map(([, code, mark]) => `${code} ${mark !== undefined}`),
     )
   }),
 )

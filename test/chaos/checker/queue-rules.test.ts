@@ -33,6 +33,11 @@ const ended =
   (code: string, cancelled = false, before = 4000) =>
   (history: OpenHistory) =>
     note(history, before, { kind: 'ended', ticket: 'gil/1/0', code, cancelled })
+const queueMoved = (before: number) => (history: OpenHistory) => {
+  const [claim] = history.store
+  const at = history.end.at - before
+  history.store.push({ ...claim!, room: 'chaos-queue:default', began: at, ended: at })
+}
 const intrude = (seats: readonly string[], came: readonly string[]) => (history: OpenHistory) =>
   note(history, 5800, { kind: 'intruded', room: MATCH, tickets: TICKETS, seats, came }, 'jim')
 
@@ -98,13 +103,8 @@ describe('A match of a cancelled ticket', () => {
   })
 
   it('is right if the queue had another owner before the player cancelled', () => {
-    const moved = (before: number) => (history: OpenHistory) => {
-      const [claim] = history.store
-      const at = history.end.at - before
-      history.store.push({ ...claim!, room: 'chaos-queue:default', began: at, ended: at })
-    }
-    expect(broken(cancelled, moved(7500))).toEqual([])
-    expect(broken(cancelled, moved(6500))).toEqual(['match_of_cancelled'])
+    expect(broken(cancelled, queueMoved(7500))).toEqual([])
+    expect(broken(cancelled, queueMoved(6500))).toEqual(['match_of_cancelled'])
   })
 })
 
@@ -125,6 +125,17 @@ describe('A ticket without a match', () => {
     expect(broken(lost, away(8500), back)).toEqual([])
     for (const kind of ['clock', 'redis_lost'] as const)
       expect(broken(ended('seat_lost'), fault(kind, 5000))).toEqual([])
+  })
+
+  it('is not lost if the queue may have ended it, and an earlier owner could not send the reason', () => {
+    const asked = (ticket: string) => (history: OpenHistory) => note(history, 5000, { kind: 'asked', ticket })
+    const lost = (ticket: string) => (history: OpenHistory) =>
+      note(history, 4000, { kind: 'ended', ticket, code: 'seat_lost', cancelled: false })
+    for (const ended of ['gil/3/0', 'gil/1/7']) {
+      expect(broken(asked(ended), lost(ended), queueMoved(4500))).toEqual([])
+      expect(broken(asked(ended), lost(ended), queueMoved(5500))).toEqual(['ticket_lost'])
+    }
+    expect(broken(asked('gil/1/0'), lost('gil/1/0'), queueMoved(4500))).toEqual(['ticket_lost'])
   })
 
   it('is not lost if its party was incomplete for long', () => {

@@ -171,13 +171,32 @@ function ended(record: Of<'ended'>, { records }: Queue, matches: Matches): Viola
     return lost(matches.clockJumped(at) || (asked !== undefined && at - asked.at >= PARTY_MS))
   }
   if (code === 'seat_lost')
-    return lost(matches.clockJumped(at) || matches.storeLost(0, at) || wasAway(before, at))
+    return lost(
+      matches.clockJumped(at) ||
+        matches.storeLost(0, at) ||
+        wasAway(before, at) ||
+        hasLostReason(record, before, matches),
+    )
   const announced = before.findLast((other) => other.kind === 'announced')
   if (code !== 'room_full' || announced?.kind !== 'announced' || !matches.isReserved(announced.room, at))
     return []
   // The seat is free after its player has left.
   if (before.some((other) => other.kind === 'matched' && other.room === announced.room)) return []
   return [violation(record, 'seat_twice', 'its seat was reserved, and it got room_full', announced.room)]
+}
+
+/**
+ * True if the queue may end the ticket itself, and has another owner since the player asked. The reason is lost if the earlier owner was also the
+ * edge of the player, and could not send it (decision 43).
+ */
+function hasLostReason(
+  { at, ticket }: Of<'ended'>,
+  before: readonly QueueRecord[],
+  matches: Matches,
+): boolean {
+  const asked = before.find((other) => other.kind === 'asked' && other.ticket === ticket)
+  const isEnded = isRefused(ticket) || partyOf(ticket) !== undefined
+  return isEnded && asked !== undefined && matches.queueMoved(asked.at, at)
 }
 
 /** True if a client was without a connection for about the time that the queue keeps a seat. */
