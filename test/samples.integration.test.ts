@@ -156,11 +156,6 @@ const TYPED: readonly (readonly [page: string, command: string, test: string])[]
   ['docs/guides/first-game.md', 'npm ci\nnpm run new', 'test/package.system.test.ts'],
   ['docs/guides/show-to-a-friend.md', 'npm run dev -- --lan', 'deploy/cli/lan.test.ts'],
   ['docs/guides/show-to-a-friend.md', 'npm run dev -- --lan', 'deploy/cli/lan.test.ts'],
-  [
-    'docs/guides/show-to-a-friend.md',
-    'npm run new ../my-game -- --template backend',
-    'test/package.system.test.ts',
-  ],
   ['docs/guides/testing-rooms.md', 'npx roomful cluster -- vite', 'test/package.system.test.ts'],
   ['docs/guides/types-for-lua-and-python.md', 'npx roomful types', 'deploy/types/types.integration.test.ts'],
   ['docs/guides/your-own-client.md', 'curl -d', 'deploy/cli/dev-routes.test.ts'],

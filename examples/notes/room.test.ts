@@ -1,9 +1,8 @@
-import { mkdtemp, readFile, rm } from 'node:fs/promises'
+import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { testRooms } from 'roomful/test'
 import { expect, onTestFinished, test } from 'vitest'
-import { codeOf } from '../../test/support/pages.ts'
 import { inFile, notes } from './room.ts'
 import { States } from './states.ts'
 
@@ -58,12 +57,4 @@ test('the next owner saves the changes of a killed owner', async () => {
   await t.advance(3000)
   const [key] = ada.id.split(':').slice(1)
   expect(await states.load(key!)).toEqual({ next: 3, notes: { 1: 'milk', 2: 'bread' } })
-})
-
-test('the guide shows the code of this example', async () => {
-  const shown = codeOf('docs/guides/keeping-state.md', 'ts')
-  const files = ['libsql.d.ts', 'states.ts', 'room.ts'].map((name) =>
-    readFile(new URL(name, import.meta.url), 'utf8'),
-  )
-  expect(shown).toEqual(await Promise.all(files))
 })

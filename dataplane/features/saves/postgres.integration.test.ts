@@ -1,13 +1,16 @@
 import { execFileSync, spawn, spawnSync } from 'node:child_process'
 import { chownSync, existsSync, mkdtempSync, readdirSync, rmSync } from 'node:fs'
+import { writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { Pool } from 'pg'
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
 import { findProgram } from '../../../deploy/local/machine.ts'
 import { testRooms } from '../../../test/kit/index.ts'
 import { findOrInstall } from '../../../test/support/debian-package.ts'
+import { codeOf } from '../../../test/support/pages.ts'
 import { runProgram } from '../../../test/support/program.ts'
 import { freePort } from '../../../test/support/redis-server.ts'
+import { newFolder } from '../../../test/support/run-folder.ts'
 import { defineRoom } from '../../index.ts'
 import { postgresRooms, postgresSchema } from './postgres.ts'
 
@@ -199,4 +202,28 @@ describe('roomful postgres-schema', () => {
     await save.to({ n: 1 }, at('c', 1, 1))
     expect(await load('c', {}, at('c', 0, 0))).toEqual({ n: 1 })
   })
+})
+
+it('the table of docs/guides/keeping-state.md keeps the newest state', async () => {
+  const code = codeOf('docs/guides/keeping-state.md', 'ts').find((block) => block.includes('ownTable'))!
+  const file = join(await newFolder(), 'own-table.ts')
+  await writeFile(file, code)
+  const { ownTable } = await import(file)
+  await pool.query('CREATE TABLE own (key text PRIMARY KEY, epoch bigint, seq bigint, state json)')
+  const { load, save } = ownTable(pool)
+  expect(await load('lobby')).toBe(undefined)
+  for (const [state, epoch, seq] of [
+    ['new', 2, 5],
+    ['late', 1, 9],
+    ['older', 2, 4],
+  ] as const)
+    await save.to(state, at('lobby', epoch, seq))
+  expect(await load('lobby')).toBe('new')
+  for (const [state, epoch, seq] of [
+    ['again', 2, 5],
+    ['newest', 3, 1],
+  ] as const) {
+    await save.to(state, at('lobby', epoch, seq))
+    expect(await load('lobby')).toBe(state)
+  }
 })
