@@ -183,6 +183,29 @@ test.each([
   expect(((await refused) as RoomfulError).message).toContain(message)
 })
 
+test('connect with dev rejects immediately on a page of another machine', async () => {
+  const { options } = play()
+  const { projectId: _id, token: _token, getToken: _get, ...others } = options
+  vi.stubGlobal('location', new globalThis.URL('http://192.168.1.5:5173/'))
+  vi.stubGlobal('fetch', () => Promise.reject(new TypeError('Failed to fetch')))
+  onTestFinished(() => void vi.unstubAllGlobals())
+  await expect(connect('ws://localhost:4000', { ...others, dev: 'alice' })).rejects.toMatchObject({
+    code: 'connection_failed',
+    message:
+      '`dev` needs `roomful dev`, and http://localhost:4000 answers only pages of localhost, not http://192.168.1.5:5173: other devices need `--lan`.',
+  })
+})
+
+test.each(['http://localhost:4000', 'localhost:4000'])(
+  'connect rejects the address %s',
+  async (address) => {
+    await expect(connect(address, play().options)).rejects.toMatchObject({
+      code: 'invalid_options',
+      message: `The address is "${address}": it must begin with ws:// or wss://.`,
+    })
+  },
+)
+
 test('an aborted signal rejects a pending connect', async () => {
   const { server, options, clock } = play()
   server.onDial = () => {}

@@ -122,6 +122,11 @@ export class Client<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoo
   #cancelClaims = () => {}
 
   private constructor(address: string, options: ConnectOptions) {
+    if (!/^wss?:\/\//.test(address))
+      throw new RoomfulError(
+        'invalid_options',
+        `The address is ${JSON.stringify(address)}: it must begin with ws:// or wss://.`,
+      )
     const url = lanUrl(address)
     const { reconnect, connectTimeoutMs, maxUnacked, maxUnackedBytes, WebSocket, clock, random } = {
       clock: machineClock,

@@ -1,5 +1,6 @@
 import type { Clock } from '../shared/clock.ts'
 import type { JsonObject } from '../shared/json.ts'
+import { isOriginHere } from '../shared/origins.ts'
 import { RoomfulError } from './errors.ts'
 import { lanSecret } from './lan.ts'
 import type { Report } from './listeners.ts'
@@ -122,7 +123,7 @@ export class TokenSource {
       if (typeof token !== 'string') throw token ?? `it is ${token}`
       this.#token = token
       this.#used = true
-      if (this.projectId === '') throw unavailable('The token names no project: give projectId.')
+      if (this.projectId === '') throw unavailable('The token names no project: give projectId, or a token of roomful.')
       return token
     } catch (cause) {
       if (cause instanceof RoomfulError) throw cause
@@ -137,6 +138,11 @@ export class TokenSource {
     // Without a content type, so that a browser sends it to another port without asking first.
     const body = JSON.stringify({ ...player, lan: lanSecret() })
     const response = await fetch(address, { method: 'POST', body }).catch((cause: unknown) => {
+      const page = globalThis.location
+      if (page && isOriginHere(address.origin) && !isOriginHere(page.origin))
+        throw notDev(
+          `${address.origin} answers only pages of localhost, not ${page.origin}: other devices need \`--lan\``,
+        )
       throw notDev(`nothing answers at ${address.origin}`, { retryable: true, cause })
     })
     const { token, detail } = (await response.json().catch(() => ({}))) as Record<string, string>

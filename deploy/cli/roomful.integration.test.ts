@@ -64,7 +64,7 @@ describe('roomful control', () => {
     const { ended, output } = control({ CONTROL_PORT: String(port) })
     expect(await ended).toBe(1)
     expect(output()).toContain(
-      `control cannot start: another process listens on 127.0.0.1:${port}; stop that, or choose another port (--help lists the …_PORT variables)`,
+      `control cannot start: another process listens on 127.0.0.1:${port}: end that process, or set CONTROL_PORT to another port`,
     )
     expect(output()).not.toContain('stack')
     other.close()

@@ -1,5 +1,6 @@
 import type { Registry } from 'prom-client'
 import { type Clock, systemClock } from '../../shared/clock.ts'
+import { variables } from '../../shared/config/variables.ts'
 import type { Logger } from '../../shared/log.ts'
 import type { UnhandledErrors } from '../../shared/unhandled.ts'
 import { currentBuild } from '../../shared/version.ts'
@@ -182,11 +183,17 @@ function reasonOf(error: unknown): string | undefined {
   }
   if (EXPECTED.has(name) || (name === 'RoomDefinitionError' && cause === undefined)) return messageOf(error)
   if (code === 'EADDRINUSE')
-    return `another process listens on ${address}:${port}; stop that, or choose another port (--help lists the …_PORT variables)`
+    return `another process listens on ${address}:${port}: end that process, or set ${portVariable(port)} to another port`
   if (code === 'EACCES' && port !== undefined) return `this user may not listen on port ${port}`
   if (code === 'EADDRNOTAVAIL') return `${address} is no address of this machine`
   return undefined
 }
+
+/** Returns the name of the environment variable that sets a port. */
+const portVariable = (port: number | undefined): string =>
+  variables().find(
+    ([name, { default: usual }]) => name.endsWith('_PORT') && Number(process.env[name] ?? usual) === port,
+  )?.[0] ?? 'its variable'
 
 /** Returns the exit code for an error. A process whose workers cannot serve exits with the code of the last one. */
 function exitCodeOf(error: unknown): number {
