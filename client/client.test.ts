@@ -83,8 +83,8 @@ test('connect rejects a bad URL, and names it', async () => {
       throw new SyntaxError(`the URL ${url} is invalid`)
     }
   }
-  await expect(connect('nonsense', { ...options, WebSocket: Strict as never })).rejects.toThrow(
-    'the URL nonsense is invalid',
+  await expect(connect('ws://nonsense', { ...options, WebSocket: Strict as never })).rejects.toThrow(
+    'the URL ws://nonsense is invalid',
   )
 })
 
@@ -196,15 +196,12 @@ test('connect with dev rejects immediately on a page of another machine', async 
   })
 })
 
-test.each(['http://localhost:4000', 'localhost:4000'])(
-  'connect rejects the address %s',
-  async (address) => {
-    await expect(connect(address, play().options)).rejects.toMatchObject({
-      code: 'invalid_options',
-      message: `The address is "${address}": it must begin with ws:// or wss://.`,
-    })
-  },
-)
+test.each(['http://localhost:4000', 'localhost:4000'])('connect rejects the address %s', async (address) => {
+  await expect(connect(address, play().options)).rejects.toMatchObject({
+    code: 'invalid_options',
+    message: `The address is "${address}": it must begin with ws:// or wss://.`,
+  })
+})
 
 test('an aborted signal rejects a pending connect', async () => {
   const { server, options, clock } = play()

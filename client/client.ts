@@ -122,11 +122,6 @@ export class Client<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoo
   #cancelClaims = () => {}
 
   private constructor(address: string, options: ConnectOptions) {
-    if (!/^wss?:\/\//.test(address))
-      throw new RoomfulError(
-        'invalid_options',
-        `The address is ${JSON.stringify(address)}: it must begin with ws:// or wss://.`,
-      )
     const url = lanUrl(address)
     const { reconnect, connectTimeoutMs, maxUnacked, maxUnackedBytes, WebSocket, clock, random } = {
       clock: machineClock,
@@ -204,6 +199,10 @@ export class Client<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoo
 
   /** See `connect`. */
   static open<Rooms extends RoomCollection>(url: string, options: ConnectOptions): Promise<Client<Rooms>> {
+    if (!/^wss?:\/\//.test(url)) {
+      const text = `The address is ${JSON.stringify(url)}: it must begin with ws:// or wss://.`
+      return Promise.reject(new RoomfulError('invalid_options', text))
+    }
     const client = new Client<Rooms>(url, options)
     const opened = client.#open(options.signal).then(() => client)
     return Reported.of(opened, (error) => client.#ignored(error))

@@ -21,3 +21,6 @@ export function lanSecret(): string | undefined {
 /** Returns the address of the server. Another device reaches `localhost` of the developer's machine through the server of the page. */
 export const lanUrl = (url: string): string =>
   lanSecret() === undefined ? url : url.replace(/\/\/(localhost|127\.0\.0\.1)(:\d+)?/, `//${location.host}`)
+
+/** Returns true for the origin of a server or page on this machine. */
+export const isHere = (origin: string): boolean => /\/\/(localhost|127\.0\.0\.1|\[::1\])(:|$)/.test(origin)

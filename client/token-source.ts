@@ -1,8 +1,7 @@
 import type { Clock } from '../shared/clock.ts'
 import type { JsonObject } from '../shared/json.ts'
-import { isOriginHere } from '../shared/origins.ts'
 import { RoomfulError } from './errors.ts'
-import { lanSecret } from './lan.ts'
+import { isHere, lanSecret } from './lan.ts'
 import type { Report } from './listeners.ts'
 
 /** Time after which a `getToken` without an answer is called again, if the server still needs a token. */
@@ -123,7 +122,8 @@ export class TokenSource {
       if (typeof token !== 'string') throw token ?? `it is ${token}`
       this.#token = token
       this.#used = true
-      if (this.projectId === '') throw unavailable('The token names no project: give projectId, or a token of roomful.')
+      if (this.projectId === '')
+        throw unavailable('The token names no project: give projectId, or a token of roomful.')
       return token
     } catch (cause) {
       if (cause instanceof RoomfulError) throw cause
@@ -139,7 +139,7 @@ export class TokenSource {
     const body = JSON.stringify({ ...player, lan: lanSecret() })
     const response = await fetch(address, { method: 'POST', body }).catch((cause: unknown) => {
       const page = globalThis.location
-      if (page && isOriginHere(address.origin) && !isOriginHere(page.origin))
+      if (page && isHere(address.origin) && !isHere(page.origin))
         throw notDev(
           `${address.origin} answers only pages of localhost, not ${page.origin}: other devices need \`--lan\``,
         )

@@ -70,6 +70,7 @@ const ERROR_ROWS: Readonly<Record<Exclude<RoomfulErrorCode, 'normal'>, readonly 
     [`${JOIN}, \`rooms\``, 'the server has no such room type', 'Fix the page, or deploy the room'],
   ],
   invalid_options: [
+    ['`connect`', 'the address does not begin with `ws://` or `wss://`', 'Fix the page'],
     [JOIN, 'the options do not fit, or the room type has no spectators', 'Fix the page'],
     [
       '`rooms`, `joinOrCreate`',
