@@ -7,7 +7,7 @@ import type { RequestAnswer, RequestMessage, RoomAddress, RoomRequest, ToOwner }
 export interface RequestsEnvironment {
   readonly clock: Clock
   readonly random: Random
-  /** Resolves to the stored answer of a room that has ended, if the room has carried out the request. `RoomHost.endedAnswer`. */
+  /** Resolves to the stored answer of a room that has ended, if the room has carried out the request. `StoredRooms.answerLeft`. */
   readonly endedAnswer: (room: RoomAddress, request: RoomRequest) => Promise<RequestAnswer | undefined>
 }
 

@@ -11,6 +11,7 @@ import {
 import { timestamp } from '../../shared/clock.ts'
 import type { JwtIssuer } from '../../shared/config/kinds.ts'
 import { isWellFormed, type JsonObject } from '../../shared/json.ts'
+import { setNewest } from '../../shared/newest.ts'
 import { type Rate, RateLimit } from '../../shared/rate-limit.ts'
 import {
   dataFault,
@@ -137,13 +138,7 @@ export class Authenticator {
       throw new TokenError('bad_signature', 'The signature of the token is not the one of its key.')
     }
     tokenChecks.inc({ result: known ? 'remembered' : 'verified' })
-    this.#verified.delete(digest)
-    this.#verified.set(digest, key)
-    if (this.#verified.size <= MAX_VERIFIED) return
-    for (const oldest of this.#verified.keys()) {
-      this.#verified.delete(oldest)
-      break
-    }
+    setNewest(this.#verified, digest, key, MAX_VERIFIED)
   }
 
   #tooMany(): Rejection {

@@ -39,7 +39,7 @@ export interface GatewayServices {
     verdict(sender: Sender, roomType: string, messageType?: string): 'pass' | 'refuse' | 'wait'
   }
   readonly cluster: GatewayCluster
-  /** Room type of the matches of a queue. Undefined: the room type is no queue, or is not installed. `RoomHost.matchType`. */
+  /** Room type of the matches of a queue. Undefined: the room type is no queue, or is not installed. `InstalledTypes`. */
   readonly matchType: (roomType: string) => string | undefined
 }
 

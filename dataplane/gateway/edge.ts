@@ -1,5 +1,6 @@
 import { newId } from '../../shared/ids.ts'
 import { Quiet } from '../../shared/log.ts'
+import { setNewest } from '../../shared/newest.ts'
 import type { Codec } from '../../shared/protocol/codec.ts'
 import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
 import type {
@@ -639,10 +640,7 @@ export class Edge {
   /** Notes that a room has refused a join, for the next `find` of the session. */
   #rememberRefusal({ session, roomId }: Subscription): void {
     session.refusals ??= new Map()
-    session.refusals.delete(roomId)
-    session.refusals.set(roomId, this.#context.clock.monotonic())
-    const [oldest] = session.refusals.keys()
-    if (session.refusals.size > MAX_REFUSALS) session.refusals.delete(oldest!)
+    setNewest(session.refusals, roomId, this.#context.clock.monotonic(), MAX_REFUSALS)
   }
 
   /** Starts the span of a client's join. The owner's work on the join belongs to it. */

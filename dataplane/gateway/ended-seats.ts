@@ -1,3 +1,4 @@
+import { setNewest } from '../../shared/newest.ts'
 import { type Farewell, type RoomAddress, roomIdOf } from '../traffic.ts'
 
 /**
@@ -30,12 +31,8 @@ export class EndedSeats {
   }
 
   add(seat: EndedSeat): void {
-    const roomId = roomIdOf(seat.room)
     this.#seats ??= new Map()
-    this.#seats.delete(roomId)
-    this.#seats.set(roomId, seat)
-    const [oldest] = this.#seats.keys()
-    if (this.#seats.size > MAX_ENDED && oldest !== undefined) this.#seats.delete(oldest)
+    setNewest(this.#seats, roomIdOf(seat.room), seat, MAX_ENDED)
   }
 
   get(roomId: string): EndedSeat | undefined {

@@ -4,6 +4,7 @@ import * as v from 'valibot'
 import type { Clock } from '../../shared/clock.ts'
 import { InternalToken } from '../../shared/http-server.ts'
 import { type Logger, Quiet } from '../../shared/log.ts'
+import { setNewest } from '../../shared/newest.ts'
 import { Semaphore } from '../../shared/semaphore.ts'
 import { importVerifyKey, type VerifyKey } from '../../shared/tokens.ts'
 import type { GatewayMetrics } from './metrics.ts'
@@ -212,12 +213,8 @@ export class KeyCache {
     this.#known.delete(name)
     this.#unknown.delete(name)
     const kept = unknown ? this.#unknown : this.#known
-    kept.set(name, { state, answeredAt: now, askAgainAt: now + usedForMs })
-    if (kept.size <= (unknown ? MAX_UNKNOWN : MAX_KNOWN)) return
-    for (const oldest of kept.keys()) {
-      kept.delete(oldest)
-      break
-    }
+    const entry = { state, answeredAt: now, askAgainAt: now + usedForMs }
+    setNewest(kept, name, entry, unknown ? MAX_UNKNOWN : MAX_KNOWN)
   }
 }
 

@@ -1,4 +1,5 @@
 import type { Clock } from '../../shared/clock.ts'
+import { setNewest } from '../../shared/newest.ts'
 import { type Rate, RateLimit } from '../../shared/rate-limit.ts'
 
 /** Remaining rate of each message type. */
@@ -33,9 +34,7 @@ export class Rates {
     if (!shared || --shared.memberships > 0) return
     this.#present.delete(principal)
     if (shared.buckets.size === 0) return
-    this.#departed.set(principal, shared.buckets)
-    const [oldest] = this.#departed.keys()
-    if (this.#departed.size > DEPARTED_KEPT && oldest !== undefined) this.#departed.delete(oldest)
+    setNewest(this.#departed, principal, shared.buckets, DEPARTED_KEPT)
   }
 
   /** Returns true if a member of the player may send one more message of `type` now, and counts it. */

@@ -3,6 +3,7 @@ import type { Clock } from '../../../shared/clock.ts'
 import { codeKey, normalizeCode } from '../../../shared/ids.ts'
 import { canonicalJson, type Json } from '../../../shared/json.ts'
 import { type Logger, Quiet } from '../../../shared/log.ts'
+import { setNewest } from '../../../shared/newest.ts'
 import { type Records, StoreUnavailable } from '../../../shared/store/port.ts'
 import type { Connection } from '../../gateway/connection.ts'
 import type { FindingRequest, RoomFinder, RoomFinding } from '../../gateway/finding.ts'
@@ -224,11 +225,7 @@ class ClientFinder implements RoomFinder {
     }
     right()
     session.codes ??= new Map()
-    const { codes } = session
-    codes.delete(roomId)
-    codes.set(roomId, code)
-    const [oldest] = codes.keys()
-    if (codes.size > MAX_CODES && oldest !== undefined) codes.delete(oldest)
+    setNewest(session.codes, roomId, code, MAX_CODES)
     return roomId
   }
 
