@@ -46,5 +46,23 @@ export function untilNext(clock: Clock, everyMs: number, leastMs = everyMs / 2):
 export const sleep = (clock: Clock, ms: number): Promise<void> =>
   new Promise((resolve) => void clock.schedule(ms, resolve))
 
+/** Settles as `work` does. If that takes longer than `ms` milliseconds, settles as `late` returns or throws. */
+export async function within<T, L>(
+  clock: Clock,
+  ms: number,
+  work: T | PromiseLike<T>,
+  late: () => L,
+): Promise<T | L> {
+  let cancel = () => {}
+  const timeout = new Promise<void>((resolve) => {
+    cancel = clock.schedule(ms, resolve)
+  })
+  try {
+    return await Promise.race([work, timeout.then(late)])
+  } finally {
+    cancel()
+  }
+}
+
 /** Returns milliseconds since 1970 as the time format of the API, such as `2026-11-20T13:30:00.000Z`. */
 export const timestamp = (ms: number): string => new Date(ms).toISOString()

@@ -1,4 +1,4 @@
-import { timestamp } from '../../shared/clock.ts'
+import { timestamp, within } from '../../shared/clock.ts'
 import { Semaphore } from '../../shared/semaphore.ts'
 import { StoreUnavailable } from '../../shared/store/port.ts'
 import { type Found, type Query, type SessionDescription, select, textFinder } from '../descriptions.ts'
@@ -214,12 +214,7 @@ export class Sessions {
 
   /** Resolves when all pending writes are done, or after `FLUSH_WAIT_MS` without an answer of the store. */
   async flush(): Promise<void> {
-    let stopWaiting = () => {}
-    const waited = new Promise<void>((resolve) => {
-      stopWaiting = this.#context.clock.schedule(FLUSH_WAIT_MS, resolve)
-    })
-    await Promise.race([waited, Promise.all(this.#underWay)])
-    stopWaiting()
+    await within(this.#context.clock, FLUSH_WAIT_MS, Promise.all(this.#underWay), () => {})
   }
 
   /** All keys with which sessions of this node were issued, without duplicates. */

@@ -2,7 +2,7 @@ import type { AddressInfo } from 'node:net'
 import type { Context, Hono } from 'hono'
 import type { Registry } from 'prom-client'
 import * as v from 'valibot'
-import type { Clock } from '../../shared/clock.ts'
+import { type Clock, within } from '../../shared/clock.ts'
 import type { Logger } from '../../shared/log.ts'
 import { LOG_LEVELS, type LogLevel } from '../../shared/log.ts'
 import { Problem, problemResponse, storeReason, strayProblem } from '../../shared/problem.ts'
@@ -313,10 +313,6 @@ export function readiness({
   /** The last failure of the store. Without a connection, it comes after the time limit, and names the cause for later calls. */
   let known = LATE
   const ask = async (): Promise<Reasons> => {
-    let cancel = (): void => {}
-    const late = new Promise<Reasons>((resolve) => {
-      cancel = clock.schedule(TIMEOUT_MS, () => resolve([known]))
-    })
     const answer = ping().then(
       () => {
         known = LATE
@@ -327,8 +323,7 @@ export function readiness({
         return [known]
       },
     )
-    const reasons = await Promise.race([answer, late])
-    cancel()
+    const reasons = await within(clock, TIMEOUT_MS, answer, () => [known])
     asking = undefined
     return reasons
   }

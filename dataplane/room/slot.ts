@@ -1,3 +1,4 @@
+import { within } from '../../shared/clock.ts'
 import type { Logger } from '../../shared/log.ts'
 import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
 import { type Claim, StoreUnavailable } from '../../shared/store/port.ts'
@@ -293,18 +294,12 @@ async function loadState(
   const { type } = definition
   const count = (outcome: 'loaded' | 'none' | 'failed' | 'timed_out') =>
     metrics.roomLoads.inc({ room_type: type, outcome })
-  let cancel: (() => void) | undefined
-  const late = new Promise<never>((_, reject) => {
-    cancel = clock.schedule(limits.loadMs, () =>
-      reject(new LoadTimeout(`load of ${type} did not end within ${limits.loadMs / 1000} seconds`)),
-    )
-  })
   try {
     const turn = joinTurn(room, 'load', join)
-    const loaded = await Promise.race([
-      code.start(turn, () => load(key, options, { projectId, roomType })),
-      late,
-    ])
+    const loading = code.start(turn, () => load(key, options, { projectId, roomType }))
+    const loaded = await within(clock, limits.loadMs, loading, () => {
+      throw new LoadTimeout(`load of ${type} did not end within ${limits.loadMs / 1000} seconds`)
+    })
     if (loaded === null)
       throw new RoomLogicError('load returned null; return the state, or undefined when there is none')
     // Reading the loaded value may run code of the room type: getters, toJSON.
@@ -322,8 +317,6 @@ async function loadState(
     if (error instanceof TurnCut) throw new CannotCreate(refused)
     const { message } = refused
     throw new CannotLoad(`its state could not be loaded: ${timedOut ? 'load took too long' : message}`)
-  } finally {
-    cancel?.()
   }
 }
 

@@ -24,7 +24,7 @@ import {
   resourceFromAttributes,
 } from '@opentelemetry/resources'
 import { BasicTracerProvider, BatchSpanProcessor, type SpanExporter } from '@opentelemetry/sdk-trace-base'
-import type { Clock } from '../clock.ts'
+import { type Clock, within } from '../clock.ts'
 import type { Logger } from '../log.ts'
 import { packageVersion } from '../version.ts'
 import type { Span, SpanStart, TraceContext, Tracer, Tracing, TracingConfig, TracingParts } from './tracer.ts'
@@ -74,15 +74,11 @@ export function openOtlp({
   return {
     tracer: otlpTracer(provider, clock),
     close: async () => {
-      let cancel = ignore
-      const patience = new Promise<'late'>((resolve) => {
-        cancel = clock.schedule(CLOSE_MS, () => resolve('late'))
-      })
       // A rejected batch was already reported with its request.
       const sent = provider.shutdown().catch(ignore)
-      if ((await Promise.race([sent, patience])) === 'late')
-        log.warn({ seconds: CLOSE_MS / 1000 }, 'the last traces could not be exported in time and are lost')
-      cancel()
+      await within(clock, CLOSE_MS, sent, () =>
+        log.warn({ seconds: CLOSE_MS / 1000 }, 'the last traces could not be exported in time and are lost'),
+      )
     },
   }
 }

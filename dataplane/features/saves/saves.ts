@@ -1,3 +1,4 @@
+import { within } from '../../../shared/clock.ts'
 import type { Json } from '../../../shared/json.ts'
 import { counter, type Metrics, OPEN } from '../../../shared/metrics.ts'
 import { frozen } from '../../room/copy.ts'
@@ -191,12 +192,7 @@ export class RoomSaves implements RoomObserver {
   /** Calls the room type's function once. A call that times out counts as failed, even if it succeeds later. */
   async #attempt(room: CommittedRoom): Promise<boolean> {
     const { clock, limits, metrics } = this.#needs
-    let cancel: (() => void) | undefined
-    const late = new Promise<'timed_out'>((resolve) => {
-      cancel = clock.schedule(limits.saveToMs, () => resolve('timed_out'))
-    })
-    const outcome = await Promise.race([this.#call(room), late])
-    cancel?.()
+    const outcome = await within(clock, limits.saveToMs, this.#call(room), () => 'timed_out' as const)
     if (outcome === 'timed_out')
       this.#failed(new Error(`save.to did not end within ${limits.saveToMs / 1000} seconds`))
     metrics.roomSaves.inc({ room_type: this.#room.address.roomType, outcome })
