@@ -477,10 +477,12 @@ describe('A member of a room that ended with its owner', () => {
     }
     expect(drained('none', true, 'drain')).toEqual([])
     expect(drained('none', true, 'kill')).toEqual([])
-    expect(drained('none', true, 'pause', 1000)).toEqual([])
+    for (const silent of ['pause', 'blackhole'] as const) {
+      expect(drained('none', true, silent, 1000)).toEqual([])
+      expect(drained('none', true, silent, 900)).toEqual(['seat_lost'])
+    }
     for (const lost of [
       drained('none', true),
-      drained('none', true, 'pause', 900),
       drained('none', false, 'drain'),
       drained('snapshot', true, 'drain'),
     ])

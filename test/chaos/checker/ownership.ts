@@ -115,7 +115,7 @@ export class Ownerships {
     })
   }
 
-  /** True if a node ended a room because it drained while all others were draining, suspended for a lease, or down. A room that is kept nowhere then ends. */
+  /** True if a node ended a room because it drained while all others were draining, down, or suspended or cut off for a lease. A room that is kept nowhere then ends. */
   #hasNoSuccessor({ node, began, forget = false }: StoreRecord): boolean {
     const isGone = (place: string, kinds: readonly FaultKind[], afterMs = 0): boolean =>
       this.#faults.some(
@@ -132,7 +132,9 @@ export class Ownerships {
       isGone(own, ['drain']) &&
       [...this.#places].every(
         (place) =>
-          place === own || isGone(place, ['drain', 'kill']) || isGone(place, ['pause'], this.#leaseMs),
+          place === own ||
+          isGone(place, ['drain', 'kill']) ||
+          isGone(place, ['pause', 'blackhole'], this.#leaseMs),
       )
     )
   }
