@@ -49,7 +49,7 @@ function noticeOf({ notices }: RoomDefinition, type: string, data: unknown): Not
 interface NoticeNeeds {
   readonly clock: Clock
   readonly random: Random
-  readonly metrics: Pick<RoomMetrics, 'limitsReached'>
+  readonly metrics: RoomMetrics
   readonly notices: {
     /** Opens the queue of a room of this node, for its claim under `fence`. `mayAct`: whether this node is certainly its owner now. */
     open(room: string, fence: Fence, mayAct: () => boolean): NoticeQueue
