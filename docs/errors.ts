@@ -124,7 +124,13 @@ const ERROR_ROWS: Readonly<Record<Exclude<RoomfulErrorCode, 'normal'>, readonly 
     ],
   ],
   invalid_token: [['`onError`', 'the server rejected the new token', 'Nothing: the SDK fetches another']],
-  connection_failed: [['`connect`', 'the server did not answer in time', 'Check that the server runs there']],
+  connection_failed: [
+    [
+      '`connect`',
+      'the server did not answer in time',
+      '[Check that the server runs there](guides/troubleshooting.md)',
+    ],
+  ],
   connection_lost: [['`onConnectionChange`', LOST, SDK_RECONNECTS]],
   draining: [['`onConnectionChange`', LOST, SDK_RECONNECTS]],
   session_taken_over: [
