@@ -79,7 +79,7 @@ class RoomCopy {
 
   /** Applies a patch, or leaves the state unchanged and returns the reason. */
   patch(patch: Patch, at: Position): ResyncReason | undefined {
-    const { epoch, seq } = patch
+    const { epoch = at.epoch, seq } = patch
     if (seq !== at.seq + 1) return 'sequence'
     if (this.#hasState && !this.#state.patch(patch)) return 'checksum'
     this.#at = { epoch, seq }

@@ -2,12 +2,14 @@ import * as v from 'valibot'
 import { afterEach, describe, expect, it, vi } from 'vitest'
 import type { Codec, RoomEncoder } from '../../shared/protocol/codec.ts'
 import { JsonCodec } from '../../shared/protocol/json-codec.ts'
-import type { Subprotocol } from '../../shared/protocol/messages.ts'
+import type { PatchHead, Subprotocol } from '../../shared/protocol/messages.ts'
+import { MsgpackClientCodec } from '../../shared/protocol/msgpack-client-codec.ts'
 import { MsgpackCodec } from '../../shared/protocol/msgpack-codec.ts'
 import { Replace } from '../../shared/sync/delta.ts'
 import { counter, counting, NO_CHANGES } from '../../test/support/rooms/counter-room.ts'
 import { RoomBench, roomWith } from '../../test/support/rooms/room-bench.ts'
 import { TestMember } from '../../test/support/rooms/test-member.ts'
+import { payloadsOf } from '../frame.ts'
 import { type Durability, defineRoom } from './definition.ts'
 import { History, HistoryBudget } from './history.ts'
 import { JournalFormat, type Update } from './journal.ts'
@@ -252,6 +254,32 @@ describe('replies', () => {
       expect(answer.outcomes?.map(({ ref }) => ref)).toEqual(range(9, 40))
     })
   })
+})
+
+it('a patch has an epoch only if the patch before had another one', () => {
+  const subprotocols = ['roomful.v1.json', 'roomful.v1.msgpack'] as const
+  const [json, msgpack] = subprotocols
+  const frames = new RoomFrames(
+    'arena:a',
+    new Map<Subprotocol, Codec>([
+      [json, new JsonCodec()],
+      [msgpack, new MsgpackCodec()],
+    ]),
+  )
+  const client = new MsgpackClientCodec('arena:a')
+  const epochs = (epoch: number, seq: number) => {
+    const update = { ...NO_CHANGES, epoch, seq, checksum: 1, delta: undefined }
+    const { patch } = frames.update(update, subprotocols)
+    const [text, bytes] = subprotocols.map((of) => payloadsOf(patch[of]!)[0]!)
+    const messages = [JSON.parse(new TextDecoder().decode(text)), client.decode(bytes!) as PatchHead]
+    return messages.map((message) => message.epoch)
+  }
+  expect([7, 7, 8, 8].map((epoch, i) => epochs(epoch, i + 1))).toEqual([
+    [7, 7],
+    [undefined, undefined],
+    [8, 8],
+    [undefined, undefined],
+  ])
 })
 
 describe('history', () => {

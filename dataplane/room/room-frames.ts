@@ -52,6 +52,8 @@ export interface UpdateFrames {
 interface Encoding {
   readonly codec: Codec
   readonly encoder: RoomEncoder
+  /** Epoch of the last patch. Members who get the next patch know it, from that patch or from a later whole state. */
+  epoch: number | undefined
 }
 
 /** Encodes the websocket frames of one room, once for all its members. */
@@ -91,10 +93,11 @@ export class RoomFrames {
     const patch: MutableFrames = {}
     let rest: MutableFrames | undefined
     const { epoch, seq, checksum, delta } = update
-    const at = { room_id: this.roomId, epoch, seq, checksum }
     for (const subprotocol of subprotocols) {
       const encoding = this.#encoding(subprotocol)
+      const at = { room_id: this.roomId, ...(epoch !== encoding.epoch && { epoch }), seq, checksum }
       patch[subprotocol] = this.#stateFrame(encoding, encoding.encoder.patch(at, delta))
+      encoding.epoch = epoch
       const others = this.rest(update, subprotocol)
       if (!others) continue
       rest ??= {}
@@ -182,7 +185,7 @@ export class RoomFrames {
     const known = this.#encodings.get(subprotocol)
     if (known) return known
     const codec = codecOf(subprotocol, this.#codecs)
-    const encoding = { codec, encoder: codec.roomEncoder(this.layers !== undefined) }
+    const encoding = { codec, encoder: codec.roomEncoder(this.layers !== undefined), epoch: undefined }
     if (this.#state !== undefined) encoding.encoder.stateChanged(this.#state)
     this.#encodings.set(subprotocol, encoding)
     return encoding

@@ -1,3 +1,4 @@
+import type { JsonObject } from '../../shared/json.ts'
 import { ADDRESS, ARENA, at, BOB, HOSTS, Level, ME, ScriptRoom, STATE } from './script.ts'
 
 /** Level 2 of docs/protocol.md. */
@@ -120,6 +121,20 @@ level.add('R19', 'a leave whose answer was lost', (s, room) => {
   s.server(room.out('left'))
   s.error('not_in_room', { request_id: 2, room_id: ARENA })
   s.expect({ outcomes: { l: 'done' }, seat: 'left', status: 'online' }).client(null)
+})
+
+level.add('R19', 'the epoch is the last that a frame of the state had', (s, room) => {
+  const moved = (next: JsonObject) => {
+    room.move()
+    return s.server(room.patch(next)).server(room.patch({ ...next, more: 1 }))
+  }
+  moved({ n: 2 }).lose(1006, { rooms: [at(room)] })
+  s.welcome({ resumed: true }).server(room.patch({ n: 3 }))
+  s.lose(1006, { rooms: [at(room)] }).welcome({ resumed: true })
+  moved({ n: 4 })
+  room.move()
+  s.server(room.resync()).server(room.patch({ n: 5 }, { epoch: undefined }))
+  s.expect({ state: { n: 5 } }).lose(1006, { rooms: [at(room)] })
 })
 
 for (const failure of ['another checksum', 'a gap'])
@@ -322,7 +337,7 @@ export const MOVE = moving.scenarios
 
 const URL = `ws://${HOSTS[0]}:9000/`
 
-moving.add('R34', 'a move without a url: the same address, after in_ms, without a pause', (s, room) => {
+moving.add('R33', 'a move without a url: the same address, after in_ms, without a pause', (s, room) => {
   s.server({ t: 'move', in_ms: 2000 }).wait(1500).expect({ sockets: 1 })
   s.server(room.patch({ ...STATE, n: 2 })).expect({ state: { ...STATE, n: 2 } })
   s.open({ url: ADDRESS }).changeOver()
@@ -333,14 +348,14 @@ moving.add('R34', 'a move without a url: the same address, after in_ms, without 
     .client(null)
 })
 
-moving.add('R34', 'a move during a move is ignored', (s, room) => {
+moving.add('R33', 'a move during a move is ignored', (s, room) => {
   s.server({ t: 'move', in_ms: 2000 }).server({ t: 'move', in_ms: 0 })
   s.wait(1500).expect({ sockets: 1 }).open({ url: ADDRESS }).changeOver()
   s.client({ t: 'hello', resume: { rooms: [at(room)] } })
   s.welcome({ resumed: true }).wait(500).expect({ sockets: 2, status: 'online' })
 })
 
-moving.add('R34', 'a move to a url on a listed host', (s, room) => {
+moving.add('R33', 'a move to a url on a listed host', (s, room) => {
   s.server({ t: 'move', in_ms: 0, url: URL }).open({ url: URL }).changeOver()
   s.client({ t: 'hello', resume: { resume_token: 'resume-1', rooms: [at(room)] } })
   s.welcome({ resumed: true }).close(4005, 1).expect({ status: 'online' })
@@ -349,21 +364,21 @@ moving.add('R34', 'a move to a url on a listed host', (s, room) => {
     .client({ t: 'hello', resume: { resume_token: 'resume-2' } })
 })
 
-moving.add('R34', 'a move to a url on another host is ignored', (s, room) => {
+moving.add('R33', 'a move to a url on another host is ignored', (s, room) => {
   s.server({ t: 'move', in_ms: 0, url: 'ws://evil.test/' }).wait(5000)
   s.server(room.patch({ ...STATE, n: 2 }))
     .expect({ sockets: 1, state: { ...STATE, n: 2 } })
     .client(null)
 })
 
-moving.first('R34', 'a move from wss: to ws: is ignored', (s) => {
+moving.first('R33', 'a move from wss: to ws: is ignored', (s) => {
   const secure = 'wss://server.test/'
   s.do('connect', { address: secure }).open({ url: secure }).client({ t: 'hello' }).welcome()
   s.server({ t: 'move', in_ms: 0, url: 'ws://server.test/' }).wait(5000).expect({ sockets: 1 })
   s.server({ t: 'move', in_ms: 0, url: `wss://${HOSTS[0]}/` }).open({ url: `wss://${HOSTS[0]}/` })
 })
 
-moving.add('R34', 'a url that cannot be opened: the client stays', (s, room) => {
+moving.add('R33', 'a url that cannot be opened: the client stays', (s, room) => {
   s.server({ t: 'move', in_ms: 0, url: URL }).open({ url: URL, refuse: true }).wait(10_000)
   s.server(room.patch({ ...STATE, n: 2 }), 1)
   s.expect({ sockets: 2, state: { ...STATE, n: 2 }, status: 'online' })
@@ -373,7 +388,7 @@ moving.add('R34', 'a url that cannot be opened: the client stays', (s, room) => 
     .expect({ outcomes: { a: 'done' } })
 })
 
-moving.add('R34', 'the own address is tried again, and the first connection goes on', (s, room) => {
+moving.add('R33', 'the own address is tried again, and the first connection goes on', (s, room) => {
   s.server({ t: 'move', in_ms: 0 }).open({ url: ADDRESS, refuse: true })
   s.server(room.patch({ ...STATE, n: 2 }), 1).expect({ state: { ...STATE, n: 2 }, status: 'online' })
   s.open({ url: ADDRESS }).client({ t: 'move' }, 1).server({ t: 'moved' }, 1)
@@ -381,7 +396,7 @@ moving.add('R34', 'the own address is tried again, and the first connection goes
   s.welcome({ resumed: true }).close(4005, 1).expect({ status: 'online' })
 })
 
-moving.add('R35', 'the first connection is read up to moved, and nothing more is sent on it', (s, room) => {
+moving.add('R34', 'the first connection is read up to moved, and nothing more is sent on it', (s, room) => {
   s.send('a', 1).client({ t: 'message', ref: 1 })
   s.server(room.patch({ ...STATE, n: 2 }))
     .server({ t: 'move', in_ms: 0 })
@@ -404,7 +419,7 @@ moving.add('R35', 'the first connection is read up to moved, and nothing more is
   s.expect({ state: { ...STATE, n: 4 }, outcomes: { b: 'done' } }).client(null)
 })
 
-moving.add('R35', 'a seat that ends before moved is not listed', (s, room) => {
+moving.add('R34', 'a seat that ends before moved is not listed', (s, room) => {
   s.server({ t: 'move', in_ms: 0 }).open({ url: ADDRESS }).client({ t: 'move' }, 1)
   s.server(room.out('closed'), 1).expect({ seat: 'closed' }).server({ t: 'moved' }, 1)
   s.client({ t: 'hello', resume: { rooms: [] } })
@@ -412,7 +427,7 @@ moving.add('R35', 'a seat that ends before moved is not listed', (s, room) => {
     .client(null)
 })
 
-moving.add('R35', 'a join without an answer is sent again on the second connection', (s, room) => {
+moving.add('R34', 'a join without an answer is sent again on the second connection', (s, room) => {
   s.do('join', { as: 'j', room_type: 'arena', options: { key: 'other' } })
   s.client({ t: 'join', request_id: 2 }).server({ t: 'move', in_ms: 0 }).open({ url: ADDRESS })
   s.changeOver().client({ t: 'hello', resume: { rooms: [at(room)] } })
@@ -422,7 +437,7 @@ moving.add('R35', 'a join without an answer is sent again on the second connecti
 
 for (const code of [1006, 4005, 4300])
   moving.add(
-    'R35',
+    'R34',
     `a first connection that ends with ${code} before moved: a resume at the own address`,
     (s, room) => {
       s.server({ t: 'move', in_ms: 0, url: URL }).open({ url: URL }).client({ t: 'move' }, 1)
@@ -435,7 +450,7 @@ for (const code of [1006, 4005, 4300])
     },
   )
 
-moving.add('R35', 'a second connection that ends before moved: a resume at the own address', (s, room) => {
+moving.add('R34', 'a second connection that ends before moved: a resume at the own address', (s, room) => {
   s.server({ t: 'move', in_ms: 0, url: URL }).open({ url: URL }).client({ t: 'move' }, 1)
   s.close(1006).closed(1)
   s.open({ url: ADDRESS }).client({ t: 'hello', resume: { resume_token: 'resume-1', rooms: [at(room)] } })
@@ -444,7 +459,7 @@ moving.add('R35', 'a second connection that ends before moved: a resume at the o
 
 for (const code of [1006, 4005, 4200, 4300])
   moving.add(
-    'R35',
+    'R34',
     `a second connection that ends with ${code} before its welcome: a resume at the own address`,
     (s, room) => {
       s.send('a', 1).client({ t: 'message', ref: 1 })
@@ -464,7 +479,7 @@ for (const code of [1006, 4005, 4200, 4300])
     },
   )
 
-moving.add('R34', 'a client that has not moved in time resumes after 4101', (s, room) => {
+moving.add('R33', 'a client that has not moved in time resumes after 4101', (s, room) => {
   s.server({ t: 'move', in_ms: 60_000 }).wait(1000).close(4101)
   s.open({ url: ADDRESS }).client({ t: 'hello', resume: { resume_token: 'resume-1', rooms: [at(room)] } })
   s.welcome({ resumed: true }).expect({ status: 'online', sockets: 2 })

@@ -416,19 +416,19 @@ const row = (room_id: string, changes: Partial<ListedRoom> = {}): ListedRoom => 
   ...changes,
 })
 
-finding.add('R36', 'a list', (s) => {
+finding.add('R35', 'a list', (s) => {
   s.do('list', { as: 'l', room_type: 'arena', query: QUERY })
   s.client({ t: 'rooms', request_id: 1, room_type: 'arena', query: QUERY })
   s.server({ t: 'rooms', request_id: 1, rooms: [row(ARENA), row(TWO)] })
   s.expect({ lists: { l: [[ARENA, TWO]] } })
 })
 
-finding.add('R36', 'a refused list', (s) => {
+finding.add('R35', 'a refused list', (s) => {
   s.do('list', { as: 'l', room_type: 'arena', query: QUERY }).client({ t: 'rooms', request_id: 1 })
   s.error('invalid_options', { request_id: 1 }).expect({ outcomes: { l: { error: 'invalid_options' } } })
 })
 
-finding.add('R36', 'a watch gets lists until it is ended', (s) => {
+finding.add('R35', 'a watch gets lists until it is ended', (s) => {
   s.do('watch', { as: 'w', room_type: 'arena', query: QUERY })
   s.client({ t: 'rooms', request_id: 1, room_type: 'arena', query: QUERY, watch: true })
   s.server({ t: 'rooms', request_id: 1, rooms: [row(ARENA)] })
@@ -437,7 +437,7 @@ finding.add('R36', 'a watch gets lists until it is ended', (s) => {
   s.server({ t: 'rooms', request_id: 1, rooms: [] }).expect({ lists: { w: [[ARENA], [TWO]] } })
 })
 
-finding.add('R36', 'a watch gets what has changed', (s) => {
+finding.add('R35', 'a watch gets what has changed', (s) => {
   s.do('watch', { as: 'w', room_type: 'arena', query: QUERY }).client({ t: 'rooms', request_id: 1 })
   s.server({ t: 'rooms', request_id: 1, rooms: [row(ARENA), row(TWO)] })
   s.server({ t: 'rooms', request_id: 1, gone: [1], set: [row(TWO, { players: 2 })], at: [0] })
@@ -445,7 +445,7 @@ finding.add('R36', 'a watch gets what has changed', (s) => {
   s.expect({ lists: { w: [[ARENA, TWO], [TWO, ARENA], [TWO]] } })
 })
 
-finding.add('R36', 'the changes of a list come one after the other: first those that go', (s) => {
+finding.add('R35', 'the changes of a list come one after the other: first those that go', (s) => {
   const ids = (keys: string) => [...keys].map((key) => `arena:${key}`)
   const rows = (keys: string) => ids(keys).map((id) => row(id))
   s.do('watch', { as: 'w', room_type: 'arena', query: QUERY }).client({ t: 'rooms', request_id: 1 })
@@ -456,7 +456,7 @@ finding.add('R36', 'the changes of a list come one after the other: first those 
   s.expect({ lists: { w: ['abcde', 'xybadz', 'ybad', 'eybadz'].map(ids) } })
 })
 
-finding.add('R37', 'a code leads to a room, which the join does not make', (s, room) => {
+finding.add('R36', 'a code leads to a room, which the join does not make', (s, room) => {
   s.do('join_by_code', { as: ARENA, code: 'k7qx2m' }).client({ t: 'find', request_id: 1, code: 'k7qx2m' })
   s.server({ t: 'found', request_id: 1, room_type: 'arena', key: 'lobby', create: false })
   s.client({
@@ -470,7 +470,7 @@ finding.add('R37', 'a code leads to a room, which the join does not make', (s, r
   s.server(room.snapshot()).expect({ state: STATE, outcomes: { [ARENA]: 'done' } })
 })
 
-finding.add('R37', 'a wrong code', (s) => {
+finding.add('R36', 'a wrong code', (s) => {
   s.do('join_by_code', { as: 'j', code: 'wrong' }).client({ t: 'find', request_id: 1, code: 'wrong' })
   s.error('room_not_found', { request_id: 1 })
   s.expect({ outcomes: { j: { error: 'room_not_found' } } }).client(null)
@@ -490,7 +490,7 @@ const foundAs = (request_id: number, key = 'lobby'): PlainMessage => ({
   key,
 })
 
-finding.add('R37', 'a room with a free seat, after others that have refused the join', (s) => {
+finding.add('R36', 'a room with a free seat, after others that have refused the join', (s) => {
   const room = new ScriptRoom(TWO)
   const full = ['lobby', 'banned', 'a:b']
   s.do('join_or_create', { as: 'j', room_type: 'arena', options: OPTIONS, query: QUERY })
@@ -506,14 +506,14 @@ finding.add('R37', 'a room with a free seat, after others that have refused the 
   s.expect({ room_id: TWO, state: STATE, outcomes: { j: 'done' } })
 })
 
-finding.add('R37', 'another refusal is final', (s) => {
+finding.add('R36', 'another refusal is final', (s) => {
   s.do('join_or_create', { as: 'j', room_type: 'arena', options: OPTIONS, query: QUERY })
   s.client({ t: 'find', request_id: 1 }).server(foundAs(1))
   s.client({ t: 'join', request_id: 2 }).error('join_refused', { request_id: 2, room_id: ARENA })
   s.expect({ outcomes: { j: { error: 'join_refused' } } }).client(null)
 })
 
-finding.add('R36', 'a lost connection ends no request', (s) => {
+finding.add('R35', 'a lost connection ends no request', (s) => {
   const list = { t: 'rooms', request_id: 1, room_type: 'arena' }
   const watch = { t: 'rooms', request_id: 2, room_type: 'arena', watch: true }
   const find = { t: 'find', request_id: 3, code: 'k7qx2m' }

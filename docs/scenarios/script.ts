@@ -98,7 +98,9 @@ interface LayerStates {
 }
 
 /** Options of a patch. */
-interface OddPatch extends Odd {
+interface OddPatch extends Omit<Odd, 'epoch'> {
+  /** Undefined: the patch has none. */
+  readonly epoch?: number | undefined
   /** Layers that change. */
   readonly layers?: LayerStates | undefined
   /** Layer with another checksum. */
@@ -113,6 +115,8 @@ export class ScriptRoom {
   state: Json = STATE
   members: readonly MemberInfo[] = [ME, BOB]
   #encoder
+  /** Epoch of the last patch. */
+  #patched: number | undefined
   /** Undefined: the room has no layers. */
   readonly #layers: Map<string, { state: Json; encoder: LayerEncoder | undefined }> | undefined
   #numbers = new LayerNumbers()
@@ -165,7 +169,9 @@ export class ScriptRoom {
   /** Returns the next flush with this delta, which may not fit the state. */
   change(delta: Delta | undefined, { layers, wrong, ...odd }: OddPatch = {}): Frame {
     this.seq += 1
-    const at = { ...this.#at(this.state), ...odd }
+    const { epoch, ...rest } = { ...this.#at(this.state), ...odd }
+    const at = { ...(epoch !== undefined && epoch !== this.#patched && { epoch }), ...rest }
+    this.#patched = epoch
     const ops = delta ? toOperations(delta) : []
     const payload = this.#encoder.patch(at, delta)
     return this.#frame({ t: 'state.patch', ...at, ops }, payload, { layers, wrong })

@@ -1,12 +1,11 @@
 import type { Json } from '../../shared/json.ts'
 import { ROOM_OPCODE, SERVER_OPCODES } from '../../shared/protocol/messages.ts'
-import { ARENA, at, checksumOf, EPOCH, Level, pack, type Script, ScriptRoom, STATE } from './script.ts'
+import { ARENA, checksumOf, EPOCH, Level, pack, type Script, ScriptRoom, STATE } from './script.ts'
 
 /** Level 4 of docs/protocol.md: frames that only MessagePack has. */
 const level = new Level(4)
 export const SMALL = level.scenarios
 
-const SHORT = EPOCH % 128
 const FIRST_SEQ = 10
 type Part = Parameters<typeof pack>[0]
 
@@ -15,7 +14,7 @@ const KEYS = ['n', 'players', 'x', '5']
 const BEFORE = { n: 1, players: { a: { x: 1 }, b: { x: 2 } }, '5': [1, 2, 3, 4] }
 
 const patch = (seq: number, state: Json, keys: Part, ...change: Part[]) =>
-  pack([SERVER_OPCODES['state.patch'], SHORT, seq, checksumOf(state), keys, ...change])
+  pack([SERVER_OPCODES['state.patch'], null, seq, checksumOf(state), keys, ...change])
 
 /** A resync with the state `BEFORE` and the table `KEYS`, written by hand. */
 function rawRoom(s: Script): Script {
@@ -54,46 +53,7 @@ level.add('R29', 'frames belong to the room of the last room frame', (s, room) =
   s.expect({ room_id: other.id, state: { n: 7 }, events: [] }).client(null)
 })
 
-level.add(
-  'R30',
-  'a short epoch is the one that the client keeps; any other number is an epoch',
-  (s, room) => {
-    rawRoom(s)
-    const { 'state.patch': opcode } = SERVER_OPCODES
-    const next = (n: number) => ({ ...BEFORE, n })
-    const raw = (epoch: number, seq: number, n: number) =>
-      s
-        .raw(pack([opcode, epoch, seq, checksumOf(next(n)), null, new Map([[0, n]])]))
-        .expect({ state: next(n) })
-    const later = EPOCH + 1
-    const listed = (epoch: number, seq: number) =>
-      s
-        .lose(1006, { rooms: [{ ...at(room), epoch, seq }] })
-        .welcome({ resumed: true })
-        .raw(pack([ROOM_OPCODE, ARENA]))
-    raw(SHORT, 11, 2)
-    raw(EPOCH, 12, 3)
-    listed(EPOCH, 12)
-    raw(SHORT, 13, 4)
-    raw(later, 14, 5)
-    raw(later % 128, 15, 6)
-    listed(later, 15)
-    raw(later % 128, 16, 7)
-    s.client(null)
-  },
-)
-
-level.add('R30', 'a patch that is ignored changes no epoch', (s, room) => {
-  rawRoom(s)
-  const later = EPOCH + 1
-  s.raw(pack([SERVER_OPCODES['state.patch'], later, FIRST_SEQ + 3, 1, null, new Map([[0, 2]])]))
-  s.client({ t: 'state.resync', room_id: ARENA, reason: 'sequence' })
-  const state = { n: 2 }
-  s.raw(pack([SERVER_OPCODES['state.resync'], later, FIRST_SEQ + 3, checksumOf(state), [0], state, []]))
-  s.expect({ state }).lose(1006, { rooms: [{ ...at(room), epoch: later, seq: FIRST_SEQ + 3 }] })
-})
-
-level.add('R31', 'decimals, float32, float64 and integers', (s) => {
+level.add('R30', 'decimals, float32, float64 and integers', (s) => {
   rawRoom(s)
   const d = (...bytes: number[]) => Uint8Array.from(bytes)
   const numbers: Part[] = [
@@ -116,7 +76,7 @@ level.add('R31', 'decimals, float32, float64 and integers', (s) => {
     .client(null)
 })
 
-level.add('R32', 'an integer key is an index, a string key is a key', (s) => {
+level.add('R31', 'an integer key is an index, a string key is a key', (s) => {
   rawRoom(s)
   const next = { ...BEFORE, '5': 'five', '3': 'three', '0': 'zero' }
   const change = new Map<Part, Part>([
@@ -129,7 +89,7 @@ level.add('R32', 'an integer key is an index, a string key is a key', (s) => {
     .client(null)
 })
 
-level.add('R32', 'a table grows, is cut, and starts anew', (s) => {
+level.add('R31', 'a table grows, is cut, and starts anew', (s) => {
   rawRoom(s)
   const one = { ...BEFORE, y: 1 }
   s.raw(patch(11, one, [4, 'y'], new Map([[4, 1]]))).expect({ state: one })
@@ -165,7 +125,7 @@ level.add('R32', 'a table grows, is cut, and starts anew', (s) => {
     .client(null)
 })
 
-level.add('R32', 'the keys of a patch that is dropped do not count', (s) => {
+level.add('R31', 'the keys of a patch that is dropped do not count', (s) => {
   rawRoom(s)
   const one = { ...BEFORE, y: 1 }
   s.raw(patch(11, one, [4, 'y'], new Map([[4, 1]])))
@@ -190,7 +150,7 @@ level.add('R32', 'the keys of a patch that is dropped do not count', (s) => {
     .client(null)
 })
 
-level.add('R32', 'after an index in a whole state that is not in its table, the client asks', (s, room) => {
+level.add('R31', 'after an index in a whole state that is not in its table, the client asks', (s, room) => {
   rawRoom(s)
   const unreadable = new Map<Part, Part>([[KEYS.length, 1]])
   const head = [SERVER_OPCODES['state.resync'], EPOCH, FIRST_SEQ + 1, 1]
@@ -200,7 +160,7 @@ level.add('R32', 'after an index in a whole state that is not in its table, the 
   s.expect({ state: { ...STATE, n: 2 } }).client(null)
 })
 
-level.add('R32', 'tables outlive a connection', (s, room) => {
+level.add('R31', 'tables outlive a connection', (s, room) => {
   const more = room.patch({ ...STATE, first: 1, second: { third: 2 } })
   const missed = room.patch({ ...STATE, first: 2, second: { third: 3, fourth: 4 } })
   s.server(more).lose(1006).welcome({ resumed: true }).server(missed)
@@ -208,7 +168,7 @@ level.add('R32', 'tables outlive a connection', (s, room) => {
   s.expect({ state: { ...STATE, first: 3, second: { third: 4, fourth: 5 } } }).client(null)
 })
 
-level.add('R33', 'each kind of change', (s) => {
+level.add('R32', 'each kind of change', (s) => {
   rawRoom(s)
   const one = { n: null, players: { b: { x: 3, y: {} } }, list: [[]], text: 'x', yes: true }
   const players = new Map<Part, Part>([
@@ -237,7 +197,7 @@ level.add('R33', 'each kind of change', (s) => {
     .client(null)
 })
 
-level.add('R33', 'changes of arrays', (s) => {
+level.add('R32', 'changes of arrays', (s) => {
   rawRoom(s)
   const change = (array: readonly Json[], ...parts: Part[]) => {
     const next = { ...BEFORE, '5': array }
@@ -279,7 +239,7 @@ level.add('R33', 'changes of arrays', (s) => {
     .client(null)
 })
 
-level.add('R33', 'a table with a nil, and with a map of further changes', (s) => {
+level.add('R32', 'a table with a nil, and with a map of further changes', (s) => {
   rawRoom(s)
   const next = { ...BEFORE, players: { a: { n: 7 }, b: { x: 9, n: 8 }, c: 1 } }
   const rows: Part[] = [[2, 0], 'a', null, 7, 'b', 9, 8, new Map([['c', 1]])]
@@ -299,7 +259,7 @@ const cannotBeApplied: readonly (readonly [string, Part, Part])[] = [
   ['a splice beyond the end', null, new Map<Part, Part>([[3, [new Map(), [3, 2, []]]]])],
 ]
 for (const [name, keys, change] of cannotBeApplied)
-  level.add('R33', `after ${name}, the client asks`, (s) => {
+  level.add('R32', `after ${name}, the client asks`, (s) => {
     asks(rawRoom(s).raw(patch(11, BEFORE, keys, change)))
     rawRoom(s)
     const next = { ...BEFORE, n: 2 }
@@ -310,9 +270,9 @@ for (const [name, keys, change] of cannotBeApplied)
 
 /** A patch that changes only layers. */
 const layersPatch = (seq: number, ...layers: Part[]) =>
-  pack([SERVER_OPCODES['state.patch'], SHORT, seq, checksumOf(BEFORE), null, null, layers])
+  pack([SERVER_OPCODES['state.patch'], null, seq, checksumOf(BEFORE), null, null, layers])
 
-level.add('R32', 'a number stands for the layer that was named with it last', (s) => {
+level.add('R31', 'a number stands for the layer that was named with it last', (s) => {
   rawRoom(s)
   const deck = (cards: readonly number[]) => ({ deck: cards })
   const whole: Part[] = [[0, 'deck'], [new Map([[0, [1]]])]]
@@ -336,11 +296,11 @@ level.add('R32', 'a number stands for the layer that was named with it last', (s
   s.expect({ state: BEFORE }).client(null)
 })
 
-level.add('R32', 'after a number that is not named, the client asks', (s) => {
+level.add('R31', 'after a number that is not named, the client asks', (s) => {
   asks(rawRoom(s).raw(layersPatch(11, [3, 1, null, [new Map([['x', 1]])]])))
 })
 
-level.add('R33', 'after a layer with an index that is not in its table, the client asks', (s) => {
+level.add('R32', 'after a layer with an index that is not in its table, the client asks', (s) => {
   asks(rawRoom(s).raw(layersPatch(11, [0, 'deck', checksumOf({ n: 1 }), null, [new Map([[0, 1]])]])))
 })
 

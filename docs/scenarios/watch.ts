@@ -15,7 +15,7 @@ function watched(): ScriptRoom {
 }
 
 level.add(
-  'R38',
+  'R37',
   'a client watches a room, and is not in its list of members',
   (s) => {
     s.do('join', { as: 'w', ...JOIN, watch: true })
@@ -28,7 +28,7 @@ level.add(
 )
 
 level.add(
-  'R38',
+  'R37',
   'a spectator that has lost its seat joins again to watch',
   (s) => {
     const room = watched()
@@ -42,7 +42,7 @@ level.add(
   { start: 'online' },
 )
 
-level.add('R39', 'the list of members has spectators', (s, room) => {
+level.add('R38', 'the list of members has spectators', (s, room) => {
   room.members = [WATCHER, BOB]
   s.server(room.resync()).expect({ role: 'spectator' }).expectMembers(WATCHER, BOB)
   s.server(room.patch())
@@ -52,7 +52,7 @@ level.add('R39', 'the list of members has spectators', (s, room) => {
   s.server(room.resync()).expect({ role: 'player' }).expectMembers(ME, BOB, carla)
 })
 
-level.add('R39', 'this client and another change their roles, in a list without spectators', (s, room) => {
+level.add('R38', 'this client and another change their roles, in a list without spectators', (s, room) => {
   s.server(room.patch())
   s.server(room.gone(ME)).expectMembers(BOB).expect({ role: 'spectator' })
   s.server(room.patch({ ...STATE, n: 2 }))
@@ -62,7 +62,7 @@ level.add('R39', 'this client and another change their roles, in a list without 
     .client(null)
 })
 
-level.add('R39', 'members change their roles in a list with spectators', (s, room) => {
+level.add('R38', 'members change their roles in a list with spectators', (s, room) => {
   s.server(room.patch())
   s.server(room.member(WATCHER)).expectMembers(WATCHER, BOB)
   s.expect({ role: 'spectator' })
@@ -74,13 +74,13 @@ level.add('R39', 'members change their roles in a list with spectators', (s, roo
   s.expect({ role: 'player' }).client(null)
 })
 
-level.add('R39', 'a player that has become a spectator joins again to watch', (s, room) => {
+level.add('R38', 'a player that has become a spectator joins again to watch', (s, room) => {
   s.server(room.patch())
   s.server(room.gone(ME)).close(4300).open({ url: ADDRESS }).client({ t: 'hello' }).welcome()
   s.client({ t: 'join', request_id: 2, ...JOIN, rejoin: true, watch: true })
 })
 
-level.add('R39', 'a spectator that has become a player joins again to play', (s, room) => {
+level.add('R38', 'a spectator that has become a player joins again to play', (s, room) => {
   room.members = [BOB]
   s.server(room.resync()).expect({ role: 'spectator' })
   s.server(room.patch())
@@ -88,7 +88,7 @@ level.add('R39', 'a spectator that has become a player joins again to play', (s,
   s.client({ t: 'join', request_id: 2, ...JOIN, rejoin: true })
 })
 
-level.add('R40', 'the number of spectators', (s, room) => {
+level.add('R39', 'the number of spectators', (s, room) => {
   s.server({ t: 'spectators', room_id: ARENA, count: 2000 }).expect({ spectators: 2000 })
   s.server(room.patch({ ...STATE, n: 2 })).server({ t: 'spectators', room_id: ARENA, count: 0 })
   s.expect({ spectators: 0, state: { ...STATE, n: 2 } }).client(null)

@@ -3,7 +3,6 @@ import { type Clock, sleep } from '../../shared/clock.ts'
 import type { Json } from '../../shared/json.ts'
 import { ROOM_OPCODE, SERVER_OPCODES } from '../../shared/protocol/messages.ts'
 import { MsgpackReader } from '../../shared/protocol/msgpack.ts'
-import { StreamContext } from '../../shared/protocol/msgpack-client-codec.ts'
 import { MsgpackCodec } from '../../shared/protocol/msgpack-codec.ts'
 import type { Random } from '../../shared/random.ts'
 import type { Credentials } from '../issuer.ts'
@@ -65,7 +64,7 @@ export class LoadClient {
   readonly #context: ClientContext
   readonly #credentials: Credentials
   readonly #socket: MeteredSocket
-  readonly #stream = new StreamContext()
+  readonly #stream: StreamContext = {}
   readonly #codec = new MsgpackCodec()
   #client: Client | undefined
   #room: Room<LoadRoom> | undefined
@@ -484,26 +483,28 @@ interface Peeked {
   /** `full`: a snapshot or a resync, which contains the whole state. */
   readonly kind: 'patch' | 'full' | 'event' | 'ack' | 'move'
   readonly roomId: string
-  readonly epoch: number
+  /** Absent: not the frame of a state, or a patch with the epoch of the frame before it. */
+  readonly epoch?: number
   /** The `ref` of an ack, the `seq` of a state. */
   readonly number: number
 }
 
-/**
- * Reads the head of a server frame in `roomful.v1.msgpack`, so that a spectator does not decode states. `context` has the room and the epoch
- * of earlier frames. Undefined: no check needs the frame.
- */
+/** Room of the next frames that omit theirs. */
+interface StreamContext {
+  roomId?: string
+}
+
+/** Reads the head of a server frame in `roomful.v1.msgpack`, so that a spectator does not decode states. Undefined: no check needs the frame. */
 export function peek(frame: Uint8Array, context: StreamContext): Peeked | undefined {
   // The header of an array of at most 15 elements and the opcode, below 128, take a byte each.
   const opcode = frame[1] ?? 0
   const reader = new MsgpackReader(frame, { at: 2 })
-  if (opcode === ROOM_OPCODE) context.enter(reader.value() as string)
+  if (opcode === ROOM_OPCODE) context.roomId = reader.value() as string
   const kind = KINDS[opcode]
   if (kind === undefined) return undefined
-  if (kind === 'move') return { kind, roomId: '', epoch: 0, number: 0 }
-  const { room: roomId } = context
-  if (kind === 'event') return { kind, roomId, epoch: 0, number: 0 }
-  if (kind === 'ack') return { kind, roomId, epoch: 0, number: reader.value() as number }
-  const epoch = context.epoch(reader.value() as number)
-  return { kind, roomId, epoch, number: reader.value() as number }
+  const { roomId = '' } = context
+  if (kind === 'move' || kind === 'event') return { kind, roomId, number: 0 }
+  if (kind === 'ack') return { kind, roomId, number: reader.value() as number }
+  const epoch = reader.value() as number | null
+  return { kind, roomId, ...(epoch !== null && { epoch }), number: reader.value() as number }
 }

@@ -4,6 +4,7 @@ import type {
   ClientMessage,
   MemberInfo,
   PatchAt,
+  PatchHead,
   PlainMessage,
   STREAM_MESSAGES,
   StateAt,
@@ -25,12 +26,12 @@ export interface RoomEncoder {
   /** `state.snapshot` or `state.resync`. */
   whole(t: WholeName, at: StateAt, members: readonly MemberInfo[]): Payload
   /** `delta` undefined: there is no change (ops: []). */
-  patch(at: PatchAt, delta: Delta | undefined): Payload
+  patch(at: PatchHead, delta: Delta | undefined): Payload
   /**
    * An independent patch: it neither needs nor announces anything, so it may be encoded at any time and out of order. For updates of
    * another owner, and for updates that were not encoded in this codec when they happened.
    */
-  replay(at: PatchAt, delta: Delta | undefined): Payload
+  replay(at: PatchHead, delta: Delta | undefined): Payload
 }
 
 /** State of a layer, and its checksum. */
@@ -188,8 +189,8 @@ export interface WholeBody {
  * Head of a frame of a state stream. `read` reads the rest with the tables of the copy, and updates them. It is called only for a frame
  * that is applied. Throws DeltaMismatch for a change that cannot be read with these tables.
  */
-type StreamFrame<T extends keyof typeof STREAM_MESSAGES, Body> = Readonly<
-  { t: T; read: (tables: StreamTables) => Body } & PatchAt
+type StreamFrame<T extends keyof typeof STREAM_MESSAGES, Head, Body> = Readonly<
+  { t: T; read: (tables: StreamTables) => Body } & Head
 >
 
 /**
@@ -200,10 +201,10 @@ export type DecodedMessage =
   | { t: 'room'; room_id: string }
   | { t: 'unknown' }
   | PlainMessage
-  | StreamFrame<WholeName, WholeBody>
-  | StreamFrame<'state.patch', PatchBody>
+  | StreamFrame<WholeName, PatchAt, WholeBody>
+  | StreamFrame<'state.patch', PatchHead, PatchBody>
 
-/** The client's half of a subprotocol. One per session: it remembers what frames omit, and that remains valid on a resumed connection. */
+/** The client's half of a subprotocol. One per session. */
 export interface ClientCodec {
   readonly subprotocol: Subprotocol
   /** Throws if the message contains anything but JSON. */

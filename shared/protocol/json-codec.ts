@@ -11,7 +11,7 @@ import {
   type WholeName,
 } from './codec.ts'
 import { ProtocolError, UnsafeInteger } from './error-codes.ts'
-import type { ClientMessage, MemberInfo, PatchAt, ServerMessage, StateAt } from './messages.ts'
+import type { ClientMessage, MemberInfo, PatchHead, ServerMessage, StateAt } from './messages.ts'
 import { parseNamed, unsafeInteger } from './schema.ts'
 
 const encodeJson = (message: ServerMessage): Payload => Buffer.from(JSON.stringify(message))
@@ -108,11 +108,11 @@ class JsonRoomEncoder implements RoomEncoder {
     return Buffer.concat([head, STATE, json, ...(this.#hasLayers ? [] : [END])])
   }
 
-  patch(at: PatchAt, delta: Delta | undefined): Payload {
+  patch(at: PatchHead, delta: Delta | undefined): Payload {
     return this.replay(at, delta)
   }
 
-  replay(at: PatchAt, delta: Delta | undefined): Payload {
+  replay(at: PatchHead, delta: Delta | undefined): Payload {
     const message = { t: 'state.patch', ...pick(at), ops: delta ? toOperations(delta) : [] }
     return this.#hasLayers ? open(message) : toJson(message as unknown as Json)
   }
@@ -142,7 +142,7 @@ const STATE = Buffer.from(',"state":')
 const NULL = Buffer.from('null')
 const END = Buffer.from('}')
 
-const pick = ({ room_id: roomId, epoch, seq, checksum }: PatchAt): PatchAt => ({
+const pick = ({ room_id: roomId, epoch, seq, checksum }: PatchHead) => ({
   room_id: roomId,
   epoch,
   seq,

@@ -97,8 +97,10 @@ const LISTED_ROOM = {
   spectators: optional(COUNT),
 }
 
-/** First fields of all frames of the state stream. In MessagePack, announced keys follow them (R32 of docs/protocol.md). */
-export const STREAM_HEAD = { room_id: ADDRESS, epoch: COUNT, seq: COUNT, checksum: COUNT }
+/** First fields of all frames of the state stream. In MessagePack, announced keys follow them (R31 of docs/protocol.md). */
+const STREAM_HEAD = { room_id: ADDRESS, epoch: COUNT, seq: COUNT, checksum: COUNT }
+/** First fields of a patch. Without `epoch`: that of the patch or whole state before it. */
+export const PATCH_HEAD = { ...STREAM_HEAD, epoch: orNil(COUNT) }
 
 /** Change of one layer in JSON: its whole state, its changes, or null if the member no longer has it. */
 export type LayerJson = ({ state: Json } | { ops: Operation[] }) & { checksum: number }
@@ -250,7 +252,7 @@ const WHOLE = { ...STREAM_HEAD, state: VALUE, members: list(record(MEMBER_INFO))
 export const STREAM_MESSAGES = {
   'state.snapshot': message(19, WHOLE),
   'state.resync': message(20, WHOLE),
-  'state.patch': message(21, { ...STREAM_HEAD, ops: typed<Operation[]>(VALUE), layers: LAYERS }),
+  'state.patch': message(21, { ...PATCH_HEAD, ops: typed<Operation[]>(VALUE), layers: LAYERS }),
 } satisfies Table
 
 type MessageOf<T extends Table> = {
@@ -262,11 +264,6 @@ type MessageOf<T extends Table> = {
  * bytes for every member. A client is usually in one room and gets one such frame.
  */
 export const ROOM_OPCODE = 29
-/**
- * In MessagePack, an epoch that the client knows is written as the remainder of a division by this number. Epochs are milliseconds since
- * 1970, so any other remainder reads as an epoch in the distant past.
- */
-export const SHORT_EPOCHS = 128
 
 /** A message that omits its room in MessagePack, because the room frame before it names the room. */
 export type AddressedMessage = Extract<
@@ -293,6 +290,8 @@ export type Limits = Values<typeof LIMIT_FIELDS>
 export type StateAt = Values<typeof STREAM_HEAD> & { state: Json }
 /** Position of a patch in its room's history. */
 export type PatchAt = Readonly<Values<typeof STREAM_HEAD>>
+/** First fields of a patch. */
+export type PatchHead = Readonly<Values<typeof PATCH_HEAD>>
 
 type Opcodes<T extends Table> = { readonly [N in keyof T]: number }
 const opcodes = <T extends Table>(table: T): Opcodes<T> =>

@@ -26,11 +26,10 @@ import {
   CLIENT_MESSAGES,
   type ClientMessage,
   type MemberInfo,
+  PATCH_HEAD,
   type PlainMessage,
   ROOM_OPCODE,
   SERVER_MESSAGES,
-  SHORT_EPOCHS,
-  STREAM_HEAD,
   STREAM_MESSAGES,
 } from './messages.ts'
 import { isArray, isMap, MsgpackReader, MsgpackWriter, NIL } from './msgpack.ts'
@@ -40,19 +39,20 @@ const WRITERS = messageWriters(CLIENT_MESSAGES)
 const READERS = messageReaders({
   ...SERVER_MESSAGES,
   ...Object.fromEntries(
-    Object.entries(STREAM_MESSAGES).map(([t, { opcode }]) => [t, { opcode, fields: STREAM_HEAD }]),
+    Object.entries(STREAM_MESSAGES).map(([t, { opcode }]) => [t, { opcode, fields: PATCH_HEAD }]),
   ),
 })
 /** Number of elements of the head. */
-const HEAD = elementsOf(STREAM_HEAD).length
+const HEAD = elementsOf(PATCH_HEAD).length
 const MEMBERS = STREAM_MESSAGES['state.resync'].fields.members
 
 type Announced = [from: number, ...keys: string[]]
 
-/** Values that frames of rooms omit, because earlier frames contain them. */
-export class StreamContext {
-  /** Latest epoch of each room. */
-  #epochs = new Map<string, number>()
+/** The client's half of `roomful.v1.msgpack`, for one connection. */
+export class MsgpackClientCodec implements ClientCodec {
+  readonly subprotocol = 'roomful.v1.msgpack'
+  readonly #writer = new MsgpackWriter()
+  /** Room of the next frames that omit theirs. */
   #room: string | undefined
 
   /** `room`: the room of frames before any room frame. */
@@ -60,51 +60,7 @@ export class StreamContext {
     this.#room = room
   }
 
-  /** The following frames are about another room. */
-  enter(room: string): void {
-    this.#room = room
-  }
-
-  /** Room of the current frame. */
-  get room(): string {
-    if (this.#room === undefined) throw new ProtocolError('a frame has no room')
-    return this.#room
-  }
-
-  /** Returns the epoch of a frame of the current room, from its written form. */
-  epoch(written: number): number {
-    const known = this.#epochs.get(this.room) ?? 0
-    if (written === known % SHORT_EPOCHS) return known
-    if (written > known) this.#epochs.set(this.room, written)
-    return written
-  }
-
-  /** A seat in a room starts or ends. */
-  forget(room: string): void {
-    this.#epochs.delete(room)
-  }
-
-  /**
-   * The client resumes with these positions. The server continues from them, and sends later epochs again that the client may have seen.
-   */
-  resume(rooms: readonly { readonly room_id: string; readonly epoch: number }[]): void {
-    this.#epochs = new Map(rooms.map(({ room_id, epoch }) => [room_id, epoch]))
-  }
-}
-
-/** The client's half of `roomful.v1.msgpack`, for one connection. */
-export class MsgpackClientCodec implements ClientCodec {
-  readonly subprotocol = 'roomful.v1.msgpack'
-  readonly #writer = new MsgpackWriter()
-  readonly #context: StreamContext
-
-  /** `room`: the room of frames before any room frame. */
-  constructor(room?: string) {
-    this.#context = new StreamContext(room)
-  }
-
   encode(message: ClientMessage): Payload {
-    if ('resume' in message) this.#context.resume(message.resume.rooms)
     WRITERS[message.t](this.#writer.begin(), message)
     return this.#writer.take()
   }
@@ -123,7 +79,7 @@ export class MsgpackClientCodec implements ClientCodec {
     const opcode = reader.value()
     if (opcode === ROOM_OPCODE) {
       const room = { t: 'room', room_id: reader.value() as string } as const
-      this.#context.enter(room.room_id)
+      this.#room = room.room_id
       return room
     }
     const known = READERS.get(opcode)
@@ -133,26 +89,24 @@ export class MsgpackClientCodec implements ClientCodec {
     if (t in STREAM_MESSAGES) {
       const frame = read(reader, HEAD, t) as Addressed & { read: (tables: StreamTables) => unknown }
       this.#address(frame)
-      frame.epoch = this.#context.epoch(frame.epoch!)
       const rest = length - HEAD
       frame.read = (tables) => (t === 'state.patch' ? patch : whole)(reader, tables, rest)
       return frame as unknown as DecodedMessage
     }
     const message = read(reader, length, t) as PlainMessage
-    if (message.t === 'joined') this.#context.forget(message.room_id)
-    else if (isAddressed(message)) this.#address(message)
+    if (isAddressed(message)) this.#address(message)
     return message
   }
 
   /** Adds the room, which the frame omits. */
   #address(message: Addressed): void {
-    message.room_id = this.#context.room
+    if (this.#room === undefined) throw new ProtocolError('a frame has no room')
+    message.room_id = this.#room
   }
 }
 
 interface Addressed {
   room_id: string
-  epoch?: number
 }
 
 const ADDRESSED: ReadonlySet<string> = new Set<AddressedMessage['t']>([

@@ -19,12 +19,11 @@ import {
   type ClientMessage,
   MAX,
   type MemberInfo,
-  type PatchAt,
+  type PatchHead,
   type PlainMessage,
   ROOM_OPCODE,
   SERVER_MESSAGES,
   SERVER_OPCODES,
-  SHORT_EPOCHS,
   STREAM_MESSAGES,
   type StateAt,
 } from './messages.ts'
@@ -303,8 +302,6 @@ class MsgpackRoomEncoder implements RoomEncoder {
   readonly #keys: InternedKeys
   /** Number of elements that `ending` adds. */
   readonly #ending: number
-  /** Epoch of the last patch. Members who get the next patch know it, from that patch or from a later complete state. */
-  #epoch: number | undefined
 
   /** `writer` is only used during a call, so encoders can share it. */
   constructor(writer: MsgpackWriter, hasLayers: boolean) {
@@ -326,15 +323,13 @@ class MsgpackRoomEncoder implements RoomEncoder {
     return to.take()
   }
 
-  patch(at: PatchAt, delta: Delta | undefined): Payload {
+  patch(at: PatchHead, delta: Delta | undefined): Payload {
     const keys = this.#keys
     const known = keys.begin()
-    const epoch = at.epoch === this.#epoch ? at.epoch % SHORT_EPOCHS : at.epoch
-    this.#epoch = at.epoch
-    const to = this.#patch(at, epoch, delta)
+    const to = this.#patch(at, delta)
     // Announced keys precede the change that needs them. Most patches announce none.
     if (delta && keys.change(delta, known)) {
-      this.#head(SERVER_OPCODES['state.patch'], 6 + this.#ending, at, epoch)
+      this.#head(SERVER_OPCODES['state.patch'], 6 + this.#ending, at)
       keys.announce(known)
       keys.again(delta)
     }
@@ -343,33 +338,34 @@ class MsgpackRoomEncoder implements RoomEncoder {
     return patch
   }
 
-  replay(at: PatchAt, delta: Delta | undefined): Payload {
-    const to = this.#patch(at, at.epoch, delta)
+  replay(at: PatchHead, delta: Delta | undefined): Payload {
+    const to = this.#patch(at, delta)
     if (delta) writeChange(to, delta)
     return to.take()
   }
 
   /** Writes a patch up to its change. */
-  #patch(at: PatchAt, epoch: number, delta: Delta | undefined): MsgpackWriter {
+  #patch(at: PatchHead, delta: Delta | undefined): MsgpackWriter {
     const opcode = SERVER_OPCODES['state.patch']
     if (delta) {
-      const to = this.#head(opcode, 6 + this.#ending, at, epoch)
+      const to = this.#head(opcode, 6 + this.#ending, at)
       to.nil()
       return to
     }
-    if (this.#ending === 0) return this.#head(opcode, 4, at, epoch)
-    const to = this.#head(opcode, 7, at, epoch)
+    if (this.#ending === 0) return this.#head(opcode, 4, at)
+    const to = this.#head(opcode, 7, at)
     to.nil()
     to.nil()
     return to
   }
 
-  /** First elements of all frames of the state stream: `STREAM_HEAD`. */
-  #head(opcode: number, length: number, { epoch, seq, checksum }: PatchAt, written = epoch): MsgpackWriter {
+  /** First elements of all frames of the state stream: `PATCH_HEAD`. */
+  #head(opcode: number, length: number, { epoch, seq, checksum }: PatchHead): MsgpackWriter {
     const to = this.#writer.begin()
     to.array(length)
     to.number(opcode)
-    to.number(written)
+    if (epoch === undefined) to.nil()
+    else to.number(epoch)
     to.number(seq)
     to.number(checksum)
     return to

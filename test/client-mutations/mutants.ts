@@ -114,8 +114,14 @@ const PYTHON: readonly Row[] = [
   [
     'Patches',
     'the epoch is not kept',
-    'self.epoch, self.seq = frame["epoch"], frame["seq"]',
+    'self.epoch, self.seq = frame.get("epoch", self.epoch), frame["seq"]',
     'self.seq = frame["seq"]\n        self.epoch = frame["epoch"] if "members" in frame else self.epoch',
+  ],
+  [
+    'Patches',
+    'without an epoch, there is none',
+    'self.epoch, self.seq = frame.get("epoch", self.epoch), frame["seq"]',
+    'self.epoch, self.seq = frame.get("epoch", 1), frame["seq"]',
   ],
   ['Checks', 'the checksum is not compared', 'if checksum(value) != frame["checksum"]:', 'if False:'],
   [
@@ -341,24 +347,6 @@ const PYTHON: readonly Row[] = [
     'for name, value in zip(names, values, strict=len(values) > len(names)):',
   ],
   ['The room', 'is not kept', 'self._room_id = values[0]', 'self._room_id = self._room_id or values[0]'],
-  [
-    'The epoch',
-    'of patches is not kept',
-    'self._epochs[self._room_id] = max(latest, epoch)',
-    'self._epochs.setdefault(self._room_id, epoch)',
-  ],
-  [
-    'The epoch',
-    'each small number is short',
-    'return latest if epoch == latest % 128 else epoch',
-    'return latest if epoch < 128 else epoch',
-  ],
-  [
-    'The epoch',
-    'of a resume is not the latest',
-    'self._epochs = {room["room_id"]: room["epoch"] for room in resume["rooms"]}',
-    'pass',
-  ],
   ['Decimals', 'without a sign', 'mantissa = (kind & 15) - (16 if kind & 8 else 0)', 'mantissa = kind & 15'],
   ['Decimals', 'one power of ten less', '/ 10 ** ((kind >> 4) + 1)', '/ 10 ** (kind >> 4)'],
   [
@@ -425,7 +413,7 @@ const PYTHON: readonly Row[] = [
     'code = 0 if moves else connection.socket.close_code or 0',
     'code = connection.socket.close_code or 0',
   ],
-  ['Watch', 'a spectator plays after it has lost its seat', '{"watch": self.spectator}  # R38', '{}'],
+  ['Watch', 'a spectator plays after it has lost its seat', '{"watch": self.spectator}  # R37', '{}'],
   ['Role', 'without an entry is a player', 'own is None or own.get', 'own is not None and own.get'],
   [
     'Role',

@@ -196,6 +196,7 @@ const listedRooms = (name: string): Field => ({
 /** In MessagePack, a message has no element for its room: `RoomContext` knows the room. */
 const about: Field = { name: 'room_id', json: text, msgpack: text, addressed: true }
 const stamp = [about, both('epoch', count), both('seq', count), both('checksum', uint32)]
+const [, epoch, ...behind] = stamp
 
 /** Opcode and fields of each message of the server, in the order of docs/protocol.md. */
 export const SHAPES: Readonly<Record<ServerName, { opcode: number; fields: readonly Field[] }>> = {
@@ -224,7 +225,7 @@ export const SHAPES: Readonly<Record<ServerName, { opcode: number; fields: reado
   'state.snapshot': { opcode: 19, fields: [...stamp, members] },
   token: { opcode: 18, fields: [both('within_seconds', count)] },
   'state.resync': { opcode: 20, fields: [...stamp, members] },
-  'state.patch': { opcode: 21, fields: stamp },
+  'state.patch': { opcode: 21, fields: [about, optional(epoch!), ...behind] },
   event: {
     opcode: 22,
     fields: [about, both('name', text), data],
@@ -446,7 +447,7 @@ function decodeValue(bytes: Uint8Array): WireValue {
   }) as WireValue
 }
 
-/** Returns the value of an extension of `type` (R31 of docs/protocol.md). Only the division rounds. */
+/** Returns the value of an extension of `type` (R30 of docs/protocol.md). Only the division rounds. */
 function decimal(data: Uint8Array, type: number): number {
   const high = type % 16 < 8 ? type % 16 : (type % 16) - 16
   const mantissa = data.reduce((sum, byte) => sum * 256 + byte, high)
@@ -456,39 +457,19 @@ function decimal(data: Uint8Array, type: number): number {
 export const DECIMALS = new ExtensionCodec()
 for (let type = 0; type < 64; type += 1) DECIMALS.register({ type, encode: () => null, decode: decimal })
 
-/** Room and epochs that the frames of one connection leave out (R29 and R30 of docs/protocol.md). */
+/** Room that the frames of one connection leave out (R29 of docs/protocol.md). */
 export class RoomContext {
   private room: string | undefined
-  /** Latest epoch of each room. */
-  private epochs = new Map<string, number>()
-
-  /** Takes the positions in the client's hello. */
-  resume(rooms: readonly { readonly room_id: string; readonly epoch: number }[]): void {
-    this.epochs = new Map(rooms.map(({ room_id, epoch }) => [room_id, epoch]))
-  }
 
   enter(room: unknown): void {
     this.room = text(room) as string
   }
 
-  /** Adds the room and the epoch that a frame leaves out. */
+  /** Adds the room that a frame leaves out. */
   complete(message: ServerMessage): ServerMessage {
-    if (message.t === 'joined') this.epochs.delete(message.room_id)
     if (!SHAPES[message.t].fields.some(({ addressed }) => addressed)) return message
     if (this.room === undefined) throw new ProtocolFault(`${message.t} before a frame that names a room`)
-    const completed: Record<string, unknown> = { ...message, room_id: this.room }
-    if ('epoch' in message) completed.epoch = this.epoch(this.room, message.epoch)
-    return completed as ServerMessage
-  }
-
-  private epoch(room: string, written: number): number {
-    const known = this.epochs.get(room)
-    if (known !== undefined && written === known % 128) return known
-    // 0: the end of a seat without a message of its room.
-    if (written === 0) return 0
-    if (written < 128) throw new ProtocolFault(`the epoch ${written} stands for none that ${room} has had`)
-    this.epochs.set(room, Math.max(written, known ?? 0))
-    return written
+    return { ...message, room_id: this.room } as ServerMessage
   }
 }
 

@@ -151,7 +151,8 @@ interface ServerMessages {
   'state.snapshot': Stamp & { body: WireState; members: MemberInfo[] }
   token: { within_seconds: number }
   'state.resync': Stamp & { body: WireState; members: MemberInfo[] }
-  'state.patch': Stamp & { body: WirePatch }
+  /** Without `epoch`: that of the frame of the state before it. */
+  'state.patch': Omit<Stamp, 'epoch'> & { epoch?: number; body: WirePatch }
   event: { room_id: string; name: string; data: Json }
   /** Without `connected`: the member has no entry any more. */
   member: { room_id: string } & Member & { connected?: boolean; spectator?: boolean }

@@ -101,7 +101,6 @@ export class Peer {
   send(message: ClientMessage): void {
     this.session.sending(message)
     this.note(`→ ${JSON.stringify(message)}`)
-    if ('resume' in message) this.context.resume(message.resume.rooms)
     this.socket.send(this.session.codec === 'json' ? encodeJson(message) : encodeMsgpack(message))
   }
 

@@ -134,7 +134,7 @@ export class RoomView {
     }
   }
 
-  /** True if this client watches (R39). */
+  /** True if this client watches (R38). */
   get spectator(): boolean {
     return !this.members.has(this.memberId) || this.watching.has(this.memberId)
   }
@@ -154,7 +154,7 @@ export class RoomView {
     if (this.members.size !== members.length) this.fault('a member is listed twice')
   }
 
-  private takeWhole(message: StateMessage, body: WireState): void {
+  private takeWhole(message: Received<'state.snapshot' | 'state.resync'>, body: WireState): void {
     if (message.epoch < this.epoch) this.fault(`${body.codec} state of the lower epoch ${message.epoch}`)
     try {
       this.state =
@@ -172,7 +172,7 @@ export class RoomView {
     this.remember(message.checksum)
   }
 
-  /** R26 to R26. Throws ProtocolFault if a change does not fit. */
+  /** R26. Throws ProtocolFault if a change does not fit. */
   private changedLayers({ layers, seq }: StateMessage, before: ReadonlyMap<string, Json>): Map<string, Json> {
     const after = new Map(before)
     for (const { name, number, change } of layers) {
@@ -215,7 +215,8 @@ export class RoomView {
   private takePatch(message: Received<'state.patch'>): void {
     const { body } = message
     if (this.waiting) return
-    if (message.epoch < this.epoch || message.seq !== this.seq + 1) {
+    const { epoch = this.epoch } = message
+    if (epoch < this.epoch || message.seq !== this.seq + 1) {
       this.waiting = true
       this.fault(`patch ${message.seq}; ${this.seq + 1} was due`)
       return
@@ -232,7 +233,7 @@ export class RoomView {
       this.fault(`patch ${message.seq} cannot be applied: ${(problem as Error).message}`)
       return
     }
-    this.epoch = message.epoch
+    this.epoch = epoch
     this.seq = message.seq
     this.patches += 1
     this.remember(message.checksum)
@@ -277,7 +278,7 @@ function merged(base: Json, layer: Json): Json {
   return result
 }
 
-/** The change of a removed key (R33 of docs/protocol.md). */
+/** The change of a removed key (R32 of docs/protocol.md). */
 const GONE = Symbol('gone')
 
 /** Applies the change of a MessagePack patch to `state`. Throws ProtocolFault if it does not fit. */
@@ -426,7 +427,7 @@ function reader(keys: readonly string[]): KeyReader {
   }
 }
 
-/** Key table of one room (R32 of docs/protocol.md). Only applied frames change it. */
+/** Key table of one room (R31 of docs/protocol.md). Only applied frames change it. */
 export class KeyTable {
   keys: string[] = []
 

@@ -25,7 +25,7 @@ export interface PlayerOptions {
   readonly connect?: Partial<Extract<ConnectOptions, { readonly dev?: undefined }>>
 }
 
-/** A frame of a room's stream that a member has received. */
+/** A frame of a room's stream that a member has received. `epoch`: also if the frame omits it. */
 export interface StreamFrame {
   readonly t: 'state.snapshot' | 'state.resync' | 'state.patch'
   readonly epoch: number
@@ -67,14 +67,14 @@ export class Player {
   static async join(options: PlayerOptions): Promise<Player> {
     const { projectId, token, roomType, key, doors, tamper = (frame) => frame, ca } = options
     const heard: StreamFrame[] = []
-    let codec = new MsgpackClientCodec()
+    const codec = new MsgpackClientCodec()
     const network = new Network({
       to: inTurn(doors, ca),
       frame: (frame, socket) => {
         if (network.hears(socket)) {
           const message = codec.decode(Uint8Array.from(frame))
-          if (message.t === 'welcome' && !message.resumed) codec = new MsgpackClientCodec()
-          if (STREAM.includes(message.t)) heard.push(message as StreamFrame)
+          if (STREAM.includes(message.t))
+            heard.push({ epoch: heard.at(-1)?.epoch, ...message } as StreamFrame)
         }
         return tamper(frame)
       },

@@ -74,18 +74,19 @@ export class RawSeat {
       this.#writeFrame(frame, copy, false)
       return undefined
     }
-    if (frame.epoch < copy.epoch) {
-      this.#writeFrame(frame, frame, false)
+    const at = { epoch: frame.epoch ?? copy.epoch, seq: frame.seq }
+    if (at.epoch < copy.epoch) {
+      this.#writeFrame(frame, at, false)
       return undefined
     }
     copy.faults.length = 0
     copy.apply(frame)
     const isWhole = frame.t !== 'state.patch'
     const applied = isWhole || copy.patches > patches
-    this.#writeFrame(frame, frame, applied)
+    this.#writeFrame(frame, at, applied)
     const { epoch, seq: joinedSeq } = this.#joinedAt
-    if (isWhole && epoch === 0) this.#joinedAt = { epoch: frame.epoch, seq: frame.seq }
-    if (!isWhole && frame.epoch >= epoch && frame.seq < joinedSeq)
+    if (isWhole && epoch === 0) this.#joinedAt = at
+    if (!isWhole && at.epoch >= epoch && at.seq < joinedSeq)
       this.#write({ kind: 'early', t: frame.t, seq: frame.seq })
     if (isWhole || (applied && copy.faults.length === 0)) return undefined
     if (applied) return this.#resync('checksum', current)

@@ -345,7 +345,7 @@ export const FAULTS = {
   },
   outdated: {
     what: 'A patch has the epoch of an earlier owner',
-    connection: once('state.patch', (patch) => [{ ...patch, epoch: patch.epoch - 1 }]),
+    connection: once('state.patch', (patch) => [{ ...patch, epoch: 1 }]),
     breaks: ['epoch_down'],
   },
   miscounting: {

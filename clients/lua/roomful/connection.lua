@@ -5,7 +5,7 @@ Connection.__index = Connection
 -- Time limit for the websocket and the welcome (R3).
 local WELCOME_SECONDS = 10
 
---- `previous` is the connection that this one continues after a move (R35).
+--- `previous` is the connection that this one continues after a move (R34).
 function Connection.new(socket, codec, previous)
   local self = { socket = socket, codec = codec, previous = previous }
   self.is_ready = false -- The welcome has arrived.

@@ -4,10 +4,10 @@ local Room = require(here .. "room")
 local values = require(here .. "values")
 
 local SEARCH_SECONDS = 10
--- After these refusals, another room may have a free seat (R37).
+-- After these refusals, another room may have a free seat (R36).
 local ELSEWHERE = { room_full = true, banned = true, already_joined = true }
 
---- Returns the list after a message `rooms` (R36).
+--- Returns the list after a message `rooms` (R35).
 local function list_after(list, message)
   local result = message.rooms or values.splice(list, #list, 0, {})
   for _, index in ipairs(message.gone or {}) do

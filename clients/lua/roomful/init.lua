@@ -1,5 +1,5 @@
 --- A client of roomful for LÖVE, LuaJIT and Lua 5.1. It needs LuaSocket, which LÖVE has.
---- docs/protocol.md of roomful has the rules of the protocol (R1 to R40).
+--- docs/protocol.md of roomful has the rules of the protocol (R1 to R39).
 local here = (...) .. "."
 local socket = require("socket")
 local Connection = require(here .. "connection")
@@ -18,7 +18,7 @@ local BUDGET = 0.004
 -- player moves. Then silence is no sign of a lost connection.
 local LONGEST_STEP = 1
 local TOKEN_SECONDS = 10
--- Time limit for the second websocket of a move (R34).
+-- Time limit for the second websocket of a move (R33).
 local MOVE_SECONDS = 5
 -- A connection that has lasted so long after its welcome was a good one (R5).
 local GOOD_SECONDS = 5
@@ -210,15 +210,15 @@ end
 function Client:_failed(attempt, problem)
   local leaves = attempt.moves and self._connection.leaves
   if leaves or attempt.moves and attempt.url ~= self._url then
-    self:_drop_attempt() -- R34
-    if leaves then self._connection:close(problem) end -- R35
+    self:_drop_attempt() -- R33
+    if leaves then self._connection:close(problem) end -- R34
     return
   end
   self:_schedule(self._url, attempt.tries + 1, attempt.moves)
   if not attempt.moves then self:_set_status(self.status, problem) end
 end
 
---- Ends the first connection of a move: the server answers with its last message (R35).
+--- Ends the first connection of a move: the server answers with its last message (R34).
 function Client:_leave()
   local connection = self._connection
   if connection.leaves then return end
@@ -226,7 +226,7 @@ function Client:_leave()
   connection.leaves, connection.is_ready = true, false
 end
 
---- Starts or continues the session on a socket that is open (R2, R18, R35).
+--- Starts or continues the session on a socket that is open (R2, R18, R34).
 function Client:_hello(attempt)
   local hello = { t = "hello", project_id = self._project_id, features = { "layers" } }
   if self._session then
@@ -270,7 +270,7 @@ function Client:_send_token()
   if self._token and self:_send({ t = "token", token = self._token }) then self._token = nil end
 end
 
---- A connection has ended (R4, R35).
+--- A connection has ended (R4, R34).
 function Client:_ended(connection)
   if connection == self._previous then
     self._previous = nil
@@ -338,7 +338,7 @@ function TAKE.token(self) self:_ask_token() end
 
 function TAKE.moved(_, _, connection) connection.has_moved = true end
 
---- Plans to resume on a second connection, while the first goes on (R34).
+--- Plans to resume on a second connection, while the first goes on (R33).
 function TAKE.move(self, message)
   if self._attempt then return end
   local url = message.url or self._url

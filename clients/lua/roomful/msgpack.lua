@@ -1,4 +1,4 @@
---- MessagePack values, with the decimals of the protocol (R31).
+--- MessagePack values, with the decimals of the protocol (R30).
 local here = (...):gsub("[^.]*$", "")
 local values = require(here .. "values")
 local msgpack = {}

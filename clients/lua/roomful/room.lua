@@ -86,7 +86,7 @@ function Room:_start(join, refused)
   end)
 end
 
---- Asks which room to join with a `find` message (R37).
+--- Asks which room to join with a `find` message (R36).
 function Room:_find(find, found)
   self:_request(find, function(message)
     self:_end_request()
@@ -206,7 +206,7 @@ end
 --- The seat is gone (R9, R24). If the session has ended, the client joins again.
 function Room:_lose(why)
   local kept, first, last, leaves = self._kept, self._first, self._last, self._leaves
-  if self.status == "joined" then self._join.watch = self.spectator or nil end -- R38
+  if self.status == "joined" then self._join.watch = self.spectator or nil end -- R37
   self:_end_request()
   self:_forget()
   if why.code == "session_ended" and not leaves then
@@ -262,7 +262,7 @@ function TAKE.spectators(self, message)
   call(self.on_members)
 end
 
---- Takes a new list of members, and with it the role of this client (R39).
+--- Takes a new list of members, and with it the role of this client (R38).
 function Room:_set_members(members)
   self.members = members
   local me = members[self.member_id]
@@ -293,8 +293,7 @@ end
 function Room:_apply(frame)
   local could, after = pcall(states.after, frame, self._states, self._client._checksum)
   if not could then return self:_ask("checksum") end
-  local is_short = frame.epoch == self.epoch % 128 -- R30
-  self._states, self.seq, self.epoch = after, frame.seq, is_short and self.epoch or frame.epoch
+  self._states, self.seq, self.epoch = after, frame.seq, frame.epoch or self.epoch
   return true
 end
 

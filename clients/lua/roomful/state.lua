@@ -70,7 +70,7 @@ local function check(fits, why)
   if not fits then error("cannot be applied: " .. why, 0) end
 end
 
---- Returns an operation of a JSON Patch (R12) as a change (R33).
+--- Returns an operation of a JSON Patch (R12) as a change (R32).
 local function change_of(op)
   local keys = {}
   for key in op.path:gmatch("/([^/]*)") do
@@ -91,7 +91,7 @@ local function key_of(key, keys)
   return keys[key + 1]
 end
 
---- Returns a value with keys in the place of indexes of the key table (R32).
+--- Returns a value with keys in the place of indexes of the key table (R31).
 local function resolved(value, keys)
   if type(value) ~= "table" then return value end
   local result, array = setmetatable({}, getmetatable(value)), is_array(value)
@@ -101,7 +101,7 @@ local function resolved(value, keys)
   return result
 end
 
---- Returns a map of changes: a table of R33 written out.
+--- Returns a map of changes: a table of R32 written out.
 local function written_out(change)
   local map, head = {}, change[1]
   local width, at = #head + 1, 2
@@ -118,7 +118,7 @@ local function written_out(change)
   return map
 end
 
---- Returns a value after a change (R33). Copies the containers that change. Changes that do not fit
+--- Returns a value after a change (R32). Copies the containers that change. Changes that do not fit
 --- and are not found here make another checksum.
 local function changed(value, change, keys)
   if type(change) ~= "table" then return change end
@@ -161,7 +161,7 @@ local NOTHING = { keys = {} }
 --- Raises an error if the frame cannot be applied, or if the checksum differs.
 function state.part_after(frame, before, checksum)
   local value, keys = (before or NOTHING).value, (before or NOTHING).keys
-  if frame.keys then -- R32
+  if frame.keys then -- R31
     local from = frame.keys[1]
     check(from <= #keys, "the key table starts beyond the known one")
     keys = values.splice(keys, from, #keys - from, values.splice(frame.keys, 0, 1, {}))

@@ -151,7 +151,7 @@ local function shortened(message)
   return fields
 end
 
---- As wire.json. A decoded frame has `keys` and `change` in the place of `ops` (R32, R33).
+--- As wire.json. A decoded frame has `keys` and `change` in the place of `ops` (R31, R32).
 function wire.msgpack()
   local codec = { subprotocol = "roomful.v1.msgpack" }
   local room_id -- From the last number 29.

@@ -1,4 +1,4 @@
-"""Client for roomful: all levels of docs/protocol.md, whose rules the comments name (R1 to R40)."""
+"""Client for roomful: all levels of docs/protocol.md, whose rules the comments name (R1 to R39)."""
 
 from .client import Client, Status, party_code
 from .codec import Json, MsgPack

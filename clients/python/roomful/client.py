@@ -21,7 +21,7 @@ log = logging.getLogger("roomful")
 T = TypeVar("T")
 Status = Literal["connecting", "online", "reconnecting", "closed"]
 FIND_SECONDS = 10
-ELSEWHERE = "room_full", "banned", "already_joined"  # R37
+ELSEWHERE = "room_full", "banned", "already_joined"  # R36
 
 
 def party_code(size: int) -> str:
@@ -252,7 +252,7 @@ class Client:
             raise RoomfulError("no_answer", text, True) from None
 
     async def _find(self, by: Message) -> Message:
-        """Returns what a join of the room needs (R37)."""
+        """Returns what a join of the room needs (R36)."""
         self._check_open()
         found = await self._answer(self._requests.ask({"t": "find"} | by))
         return {name: found[name] for name in ("room_type", "key", "create") if name in found}
@@ -306,7 +306,7 @@ class Client:
             try:
                 await self._connect(self._url, attempt)
                 connection = await self._ended
-                moves = connection.leaves or connection.previous  # R35
+                moves = connection.leaves or connection.previous  # R34
                 code = 0 if moves else connection.socket.close_code or 0
                 reason = connection.socket.close_reason or ""
                 failure = RoomfulError("connection_lost", f"{code} {reason}".strip(), True)
@@ -331,12 +331,12 @@ class Client:
             attempt += 1
 
     async def _connect(self, url: str, attempt: int) -> None:
-        """Waits after a failure (R5), and starts or continues the session (R6, R18, R35)."""
+        """Waits after a failure (R5), and starts or continues the session (R6, R18, R34)."""
         if attempt:
             await asyncio.sleep(self._random() * min(10, 0.125 * 2 ** min(attempt, 9)))
         token = None if self._session else await self._fetch()
         codec = self.codec()
-        async with asyncio.timeout(5 if self.connection else None):  # R34
+        async with asyncio.timeout(5 if self.connection else None):  # R33
             socket = await self._open_socket(url, subprotocols=[codec.subprotocol])
         connection = Connection(self, socket, codec, self.connection)
         if self.connection:
@@ -414,7 +414,7 @@ class Client:
             self._token = None
 
     async def _move(self, connection: Connection, move: Message) -> None:
-        """Resumes on a second connection. Until it is open, the first goes on (R34)."""
+        """Resumes on a second connection. Until it is open, the first goes on (R33)."""
         url = move.get("url") or self._url
         to, insecure = urlsplit(url), self._url.startswith("ws:")
         if to.hostname not in self._move_hosts or to.scheme == "ws" and not insecure:
@@ -433,7 +433,7 @@ class Client:
         connection.moves = False
 
     async def _leave(self, connection: Connection, following: Connection) -> None:
-        """Waits for the last message of a connection (R35)."""
+        """Waits for the last message of a connection (R34)."""
         self.send({"t": "move"})
         connection.ready = False
         connection.leaves = True

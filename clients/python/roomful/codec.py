@@ -1,4 +1,4 @@
-"""The two subprotocols (R1, R28 to R31)."""
+"""The two subprotocols (R1, R28 to R30)."""
 
 import json
 from collections.abc import Callable
@@ -78,7 +78,6 @@ class MsgPack:
 
     def __init__(self) -> None:
         self._room_id: str | None = None
-        self._epochs: dict[str | None, int] = {}  # The latest epoch of each room (R30).
 
     def encode(self, message: Message) -> bytes:
         values = message.copy()
@@ -92,7 +91,6 @@ class MsgPack:
         if resume := message.get("resume"):
             rooms = [[room[name] for name in LISTED] for room in resume["rooms"]]
             values["start"] = resume["session_id"], resume["resume_token"], rooms
-            self._epochs = {room["room_id"]: room["epoch"] for room in resume["rooms"]}
         opcode = OPCODES[message["t"]]
         packed: bytes = msgpack.packb([opcode, *map(values.get, BY_OPCODE[opcode][1])])
         return packed
@@ -108,20 +106,13 @@ class MsgPack:
         message: Message = {"t": t}
         for name, value in zip(names, values, strict=False):
             if value is not None:
-                read = self._epoch if name == "epoch" else READ.get(name)
+                read = READ.get(name)
                 message[name] = read(value) if read else value
-        if t == "joined":
-            self._epochs.pop(message["room_id"], None)
         return message
-
-    def _epoch(self, number: float) -> int:
-        latest, epoch = self._epochs.get(self._room_id, 0), int(number)
-        self._epochs[self._room_id] = max(latest, epoch)
-        return latest if epoch == latest % 128 else epoch
 
 
 def decimal(kind: int, data: bytes) -> float:
-    """Returns the number in an extension (R31)."""
+    """Returns the number in an extension (R30)."""
     mantissa = (kind & 15) - (16 if kind & 8 else 0)
     exact: int = mantissa << 8 * len(data) | int.from_bytes(data, "big")
     return float(exact / 10 ** ((kind >> 4) + 1))

@@ -52,8 +52,8 @@ class Connection:
     ) -> None:
         self.socket, self._taker, self.codec, self.previous = socket, taker, codec, previous
         self.outgoing, self.ready = asyncio.Queue[Message](), False
-        self.moves, self.leaves = False, False  # R34, R35
-        self.moved: asyncio.Future[None] = asyncio.get_running_loop().create_future()  # R35
+        self.moves, self.leaves = False, False  # R33, R34
+        self.moved: asyncio.Future[None] = asyncio.get_running_loop().create_future()  # R34
         self.patience, self.welcomed_at = 10.0, inf  # R3
         self.reader = asyncio.create_task(self._run())
 
@@ -70,7 +70,7 @@ class Connection:
         except* LOST:
             pass  # R4 tells what to do.
         finally:
-            if self.previous:  # There was no welcome (R35).
+            if self.previous:  # There was no welcome (R34).
                 self.previous.reader.cancel()
             self._taker.ended(self)
             await self.socket.close()

@@ -1,4 +1,4 @@
-"""Requests about rooms that the client is not in (R36, R37)."""
+"""Requests about rooms that the client is not in (R35, R36)."""
 
 import asyncio
 from collections.abc import Callable
@@ -108,7 +108,7 @@ class Requests:
 
 
 def list_after(rows: list[ListedRoom], frame: Message) -> list[ListedRoom]:
-    """Returns a list after a message, which has the whole list or what has changed (R36)."""
+    """Returns a list after a message, which has the whole list or what has changed (R35)."""
     after = list(frame.get("rooms", rows))
     for index in frame.get("gone", ()):
         del after[index]

@@ -146,7 +146,7 @@ class Room(Generic[State]):
 
     @property
     def spectator(self) -> bool:
-        """True if this client watches (R39)."""
+        """True if this client watches (R38)."""
         own = self.members.get(self.member_id)
         return own is None or own.get("spectator", False)
 
@@ -221,7 +221,7 @@ class Room(Generic[State]):
             else:
                 parts.pop(layer, None)
         self._parts, self._names = parts, names
-        self.epoch, self.seq = frame["epoch"], frame["seq"]
+        self.epoch, self.seq = frame.get("epoch", self.epoch), frame["seq"]
         self.state = reduce(merge, (value for value, _ in parts.values()))
 
     def _log_left(self, why: RoomfulError) -> None:
@@ -238,7 +238,7 @@ class Room(Generic[State]):
     def lose(self, why: RoomfulError) -> None:
         """The seat is gone (R9, R24). After the end of the session, the client joins again."""
         if self.has_snapshot:
-            self._join = self._join | {"watch": self.spectator}  # R38
+            self._join = self._join | {"watch": self.spectator}  # R37
         for kept in self._kept.values():
             settle(kept.outcome, error=RoomfulError("seat_lost", "the outcome is unknown"))
             # `on_left` has the reason. Without this call, asyncio would log each outcome.

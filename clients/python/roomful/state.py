@@ -1,11 +1,11 @@
-"""States: checksums, key tables, changes and layers (R12, R13, R25 to R27, R32, R33)."""
+"""States: checksums, key tables, changes and layers (R12, R13, R25 to R27, R31, R32)."""
 
 import struct
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
-Table = list[str]  # Key table (R32).
+Table = list[str]  # Key table (R31).
 Part = tuple[Any, Table]  # The value and the key table of the base or a layer.
 
 # What Python raises for patches that cannot be applied (R13). The checksum shows the others.
@@ -42,7 +42,7 @@ def checksum(value: Any) -> int:
 
 
 def _resolve(value: Any, table: Table) -> Any:
-    """Returns a value with keys in the place of indexes of the key table (R32)."""
+    """Returns a value with keys in the place of indexes of the key table (R31)."""
     if isinstance(value, list):
         return [_resolve(item, table) for item in value]
     if isinstance(value, dict):
@@ -51,7 +51,7 @@ def _resolve(value: Any, table: Table) -> Any:
 
 
 def _change_of(op: dict[str, Any]) -> Any:
-    """Returns an operation of a JSON Patch (R12) as a change (R33)."""
+    """Returns an operation of a JSON Patch (R12) as a change (R32)."""
     keys = [k.replace("~1", "/").replace("~0", "~") for k in op["path"].split("/")[1:]]
     change: Any = None if op["op"] == "remove" else [op.get("value")]
     for depth, key in enumerate(reversed(keys)):
@@ -61,7 +61,7 @@ def _change_of(op: dict[str, Any]) -> Any:
 
 
 def _apply(value: Any, change: Any, table: Table) -> Any:
-    """Returns a value after a change (R33). Copies the containers that change."""
+    """Returns a value after a change (R32). Copies the containers that change."""
     if not isinstance(change, (dict, list)):
         return change
     if isinstance(change, list) and len(change) == 1:

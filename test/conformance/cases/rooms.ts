@@ -53,14 +53,14 @@ topic.each('a join with create: false creates no room', NOT_FOUND, async (stage,
   await peer.join('counter', key)
 })
 
-topic.each('a wrong code is room_not_found', 'R37', async (stage, codec) => {
+topic.each('a wrong code is room_not_found', 'R36', async (stage, codec) => {
   const peer = await stage.connect(codec)
   const id = peer.session.nextRequest()
   peer.send({ t: 'find', request_id: id, code: '000000' })
   await peer.expect('error', { request_id: id, code: 'room_not_found' })
 })
 
-topic.once('a watched list comes whole, and then as what has changed', 'R36', async (stage) => {
+topic.once('a watched list comes whole, and then as what has changed', 'R35', async (stage) => {
   const keys = [stage.key(), stage.key()]
   const [hurt, other] = keys.map((key) => `arena:${key}`) as [string, string]
   const host = await stage.connect('json')

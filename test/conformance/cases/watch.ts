@@ -7,9 +7,9 @@ import type { RoomView } from '../room-view.ts'
 const topic = new Topic('watch')
 export const watch = topic.cases
 
-const WATCH = 'R38'
-const ROLE = 'R39'
-const COUNT = 'R40'
+const WATCH = 'R37'
+const ROLE = 'R38'
+const COUNT = 'R39'
 const REFUSED = 'Error codes: `not_a_player`'
 const WATCHING = { watch: true } as const
 

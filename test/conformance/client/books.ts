@@ -140,11 +140,15 @@ export class Seat implements Position {
   }
 
   /** Takes a patch like a correct client. Returns the reason to request a whole state, if this frame gives one. */
-  take(at: Position, spoilt: boolean, now: number): Reason | undefined {
+  take(
+    { epoch = this.epoch, seq }: Partial<Position> & Pick<Position, 'seq'>,
+    spoilt: boolean,
+    now: number,
+  ): Reason | undefined {
     if (this.whole_at === undefined || this.gap || this.epoch === 0) return undefined
-    if (at.seq !== this.seq + 1) return 'sequence'
+    if (seq !== this.seq + 1) return 'sequence'
     if (spoilt) return 'checksum'
-    this.stand(at, now)
+    this.stand({ epoch, seq }, now)
     return undefined
   }
 

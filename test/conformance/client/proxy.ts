@@ -165,7 +165,7 @@ export class FaultProxy {
   /** Closes all connections with a code that requires new sessions, and then with a code that means stop. */
   async stop(hasEnded = () => false): Promise<void> {
     if (this.faults.has('new session')) {
-      // A client that is moving must ignore the codes of both connections (R35).
+      // A client that is moving must ignore the codes of both connections (R34).
       while (this.mayMove && !hasEnded()) await sleep(LOOK_MS)
       this.closeAll('new session', NEW_SESSION_CODE)
       await this.rest(hasEnded)

@@ -163,7 +163,6 @@ export class Wire {
     try {
       const said = readClientFrame(this.line.codec, raw)
       judge.said(this.line, said)
-      if (said.t === 'hello' && said.resume) this.context.resume(said.resume.rooms)
     } catch (problem) {
       judge.unreadable(this.line, (problem as Error).message, shown(raw))
     }
@@ -221,9 +220,7 @@ export class Wire {
     const { strikes, struck } = this.parts
     const { room_id: roomId, seq } = message
     const seat = this.line.session?.seats.get(roomId)
-    // The first frame of an epoch has the whole epoch. Without it, a client takes the next frames for frames of an earlier owner.
-    const inOrder =
-      seat && !seat.gap && !this.troubled.has(roomId) && seat.epoch === message.epoch && seat.seq + 1 === seq
+    const inOrder = seat && !seat.gap && !this.troubled.has(roomId) && seat.seq + 1 === seq
     if (inOrder && strikes('lose')) this.lose(roomId, seq)
     else if (inOrder && strikes('spoil')) {
       struck('spoil')
@@ -333,9 +330,9 @@ function spoilt(raw: Raw): Raw {
   return bytes
 }
 
-/** Returns the length of a MessagePack number that is not negative, by its first byte. */
+/** Returns the length of nil, or of a MessagePack number that is not negative, by its first byte. */
 const sizeOfNumber = (head: number): number =>
-  head < 0x80 ? 1 : ({ 202: 5, 203: 9, 204: 2, 205: 3, 206: 5 } as Record<number, number>)[head]!
+  head < 0x80 ? 1 : ({ 192: 1, 202: 5, 203: 9, 204: 2, 205: 3, 206: 5 } as Record<number, number>)[head]!
 
 const isSendable = (code: number): boolean =>
   (code >= 1000 && code <= 1014 && ![1004, 1005, 1006].includes(code)) || (code >= 3000 && code <= 4999)

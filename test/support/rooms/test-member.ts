@@ -117,8 +117,8 @@ export class TestMember {
         this.#check(message)
         break
       case 'state.patch':
-        if (message.epoch < this.epoch) break
-        this.epoch = message.epoch
+        if (message.epoch !== undefined && message.epoch < this.epoch) break
+        this.epoch = message.epoch ?? this.epoch
         if (message.seq !== this.seq + 1) {
           this.faults.push(`patch ${message.seq} after ${this.seq}`)
           break
