@@ -303,7 +303,7 @@ export class Seat {
         this.#seated(frame)
         break
       case 'left':
-        if (this.#hasSeat && frame.member_id === this.#memberId) this.#removed(frame)
+        if (this.#hasSeat) this.#removed(frame)
         break
       case 'member':
         this.replica.receive(frame)

@@ -435,7 +435,7 @@ export class ClientProtocol implements ConnectionListener {
       else {
         answered('lost')
         if (held) edge.endSubscription(held, 'session_ended')
-        connection.send(leftMessage(roomId, position.member_id, session.ended.get(roomId)?.farewell ?? LOST))
+        connection.send(leftMessage(roomId, session.ended.get(roomId)?.farewell ?? LOST))
       }
     }
   }

@@ -177,8 +177,7 @@ describe('a leave', () => {
       { t: 'leave', request_id: 2, room_id: joined.room_id },
       { t: 'join', request_id: 3, room_type: 'arena', options: { key: 'one' } },
     )
-    const { member_id: memberId } = joined
-    expect(await client.next('left')).toMatchObject({ member_id: memberId, reason: 'left' })
+    expect(await client.next('left')).toMatchObject({ reason: 'left' })
     const again = await client.next('joined')
     expect(again.member_id).not.toBe(joined.member_id)
     await client.next('state.snapshot')
@@ -244,13 +243,29 @@ describe('a leave that failed', () => {
   })
 })
 
+it('the end of a seat reaches the client once, also if the owner repeats it when the client has joined again', async () => {
+  const { client, joined } = await test.join()
+  const end = () =>
+    test.owner.room('one').send({
+      ...{ kind: 'left', member_id: joined.member_id, farewell: { reason: 'kicked' } },
+    })
+  end()
+  await client.next('left')
+  end()
+  client.send({ t: 'join', request_id: 2, room_type: 'arena', options: { key: 'one' } })
+  await client.next('joined')
+  end()
+  await client.roundTrip()
+  expect(client.received.filter(({ t }) => t === 'left')).toHaveLength(1)
+})
+
 describe('a message', () => {
   it('for a seat that the owner does not know is answered with the end of the seat', async () => {
     const { client, joined } = await test.join()
     test.owner.room('one').members.clear()
     client.send({ t: 'message', room_id: joined.room_id, type: 'move', data: null, ref: 1, settled: 0 })
-    const { room_id, member_id } = joined
-    expect(await client.next('left')).toEqual({ t: 'left', room_id, member_id, reason: 'session_ended' })
+    const { room_id } = joined
+    expect(await client.next('left')).toEqual({ t: 'left', room_id, reason: 'session_ended' })
     client.send({ t: 'join', request_id: 2, room_type: 'arena', options: { key: 'one' } })
     await client.next('joined')
   })

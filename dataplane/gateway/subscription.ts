@@ -633,7 +633,7 @@ export class Subscription implements LaneMember {
   /** The seat has ended. `farewell` undefined: the owner does not know the seat. */
   left(farewell = this.leaveRequest === undefined ? LOST : LEFT): void {
     this.#held.drop(this.#connection?.outbox)
-    this.#connection?.send(leftMessage(this.roomId, this.#seatId, farewell))
+    this.#connection?.send(leftMessage(this.roomId, farewell))
     this.#answerAttach('lost')
   }
 
@@ -685,12 +685,15 @@ export class Subscription implements LaneMember {
 export const LOST: Farewell = { reason: 'session_ended' }
 const LEFT: Farewell = { reason: 'left' }
 
-/** Message to a client whose seat has ended. */
-export const leftMessage = (
-  roomId: string,
-  memberId: string,
-  farewell: Farewell,
-): Extract<ServerMessage, { t: 'left' }> => ({ t: 'left', room_id: roomId, member_id: memberId, ...farewell })
+/**
+ * Message to a client whose seat has ended. It has no member id: a connection gets it only for the seat of its last `joined` in the room, or
+ * for the seat that its resume has listed, and once.
+ */
+export const leftMessage = (roomId: string, farewell: Farewell): Extract<ServerMessage, { t: 'left' }> => ({
+  t: 'left',
+  room_id: roomId,
+  ...farewell,
+})
 
 const encoded = ({ codec }: Connection, message: DirectMessage): Frame =>
   frame(codec.encode(message), codec.binary)

@@ -164,7 +164,7 @@ function entryOf(message: ReadMessage, nameOf: (memberId: string) => string): Ne
       return { kind: 'member', what, data: sub ?? nameOf(message.member_id) }
     }
     case 'left':
-      return { kind: 'member', what: 'left', data: nameOf(message.member_id) }
+      return { kind: 'member', what: 'left', data: message.reason }
     case 'reply':
       return { kind: 'reply', what: `to ${message.ref}`, data: textOf(message.data) }
   }

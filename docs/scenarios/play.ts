@@ -184,13 +184,6 @@ for (const reason of ['kicked', 'closed', 'replaced'] as const)
     s.server(room.out(reason, 'for you')).expect({ seat: reason }).client(null)
   })
 
-level.add('R9', 'the left of an earlier seat is ignored', (s, room) => {
-  s.server(room.out('kicked', 'for you', 'mem_before'))
-  s.server(room.patch({ ...STATE, n: 2 }))
-    .expect({ seat: 'joined', state: { ...STATE, n: 2 } })
-    .client(null)
-})
-
 level.add('R9', 'after session_ended, the client joins again', (s, room) => {
   s.server(room.out('session_ended'))
   s.client({ t: 'join', request_id: 2, room_type: 'arena', options: { key: 'lobby' }, rejoin: true })
@@ -199,16 +192,6 @@ level.add('R9', 'after session_ended, the client joins again', (s, room) => {
   s.server(room.snapshot()).expectMembers(...room.members)
   s.server(room.patch({ ...STATE, n: 2 }))
     .expect({ state: { ...STATE, n: 2 } })
-    .client(null)
-})
-
-level.add('R9', 'a second left, and one of the seat before, change nothing', (s, room) => {
-  s.server(room.out('session_ended')).client({ t: 'join', request_id: 2, rejoin: true })
-  s.server(room.out('kicked'))
-  s.server({ t: 'joined', request_id: 2, room_id: ARENA, member_id: 'mem_2' }).server(room.snapshot())
-  s.server(room.out('kicked')).expect({ seat: 'joined', state: STATE })
-  s.server(room.out('kicked', 'for you', 'mem_2'))
-    .expect({ seat: 'kicked' })
     .client(null)
 })
 

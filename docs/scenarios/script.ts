@@ -191,15 +191,9 @@ export class ScriptRoom {
     return frame({ t: 'member', room_id: this.id, member_id, sub })
   }
 
-  /** The seat of a client has ended. Default: of this client. */
-  out(reason: DepartureReason, message?: string, member_id = ME.member_id): Frame {
-    return frame({
-      t: 'left',
-      room_id: this.id,
-      member_id,
-      reason,
-      ...(message !== undefined && { message }),
-    })
+  /** The seat of this client has ended. */
+  out(reason: DepartureReason, message?: string): Frame {
+    return frame({ t: 'left', room_id: this.id, reason, ...(message !== undefined && { message }) })
   }
 
   ack(ref: number): Frame {

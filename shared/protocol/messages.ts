@@ -234,10 +234,9 @@ export const SERVER_MESSAGES = {
   found: message(33, { request_id: REF, room_type: text(), key: text(), create: optional(FLAG) }),
   /** Number of spectators in a room. Follows each whole state and each resume, and then each change, at most once a second. */
   spectators: message(34, { room_id: ADDRESS, count: COUNT }),
-  /** The seat of this client has ended. `message`: text for the player. `code`, `match`: a queue has ended it. */
+  /** The present seat of this client has ended. `message`: text for the player. `code`, `match`: a queue has ended it. */
   left: message(35, {
     room_id: text(),
-    member_id: text(),
     reason: choice(DEPARTURE_REASONS),
     code: optional(typed<SeatCode>(text())),
     message: optional(text()),

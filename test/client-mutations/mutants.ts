@@ -77,13 +77,11 @@ const PYTHON: readonly Row[] = [
     'settle(self.answer, error=RoomfulError(**frame))',
     'self.lose(RoomfulError(**frame))',
   ],
-  ['Leave', 'the left of an earlier seat counts', 'frame["member_id"] == self.member_id:  # R9', 'True:'],
-  ['Leave', 'a second left counts', 'if self.has_snapshot and frame["member_id"]', 'if frame["member_id"]'],
   [
     'Leave',
-    'every left counts',
-    'if self.has_snapshot and frame["member_id"] == self.member_id:',
-    'if True:',
+    'only an asked left counts',
+    'elif t == "left":',
+    'elif t == "left" and self._request["t"] == "leave":',
   ],
   ['Leave', 'no rejoin after session_ended', 'if why.code == "session_ended" and not leaves:', 'if False:'],
   [

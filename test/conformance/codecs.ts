@@ -245,7 +245,6 @@ export const SHAPES: Readonly<Record<ServerName, { opcode: number; fields: reado
     opcode: 35,
     fields: [
       both('room_id', text),
-      both('member_id', text),
       choice('reason', REASONS),
       optional(both('code', errorCode)),
       optional(both('message', text)),

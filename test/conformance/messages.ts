@@ -158,7 +158,6 @@ interface ServerMessages {
   member: { room_id: string } & Member & { connected?: boolean; spectator?: boolean }
   left: {
     room_id: string
-    member_id: string
     reason: LeaveReason
     code?: string
     message?: string

@@ -144,9 +144,8 @@ export class Peer {
 
   /** Leaves a room, and waits for the answer. */
   async leave(roomId: string): Promise<void> {
-    const { memberId } = this.session.room(roomId)
     this.send({ t: 'leave', request_id: this.session.nextRequest(), room_id: roomId })
-    await this.expect('left', { room_id: roomId, member_id: memberId, reason: 'left' })
+    await this.expect('left', { room_id: roomId, reason: 'left' })
   }
 
   /** Sends a reliable message. Returns its ref. */

@@ -98,8 +98,8 @@ export class RoomView {
 
   apply(message: RoomMessage): void {
     if (message.t === 'left') {
-      if (message.member_id !== this.memberId) this.fault(`left of the member ${message.member_id}`)
-      this.members.delete(message.member_id)
+      if (!this.seated) this.fault('left of a seat that has ended')
+      this.members.delete(this.memberId)
       this.seated = false
       return
     }

@@ -204,7 +204,7 @@ export class RawPlayer extends Player {
         this.#frame(socket, message)
         break
       case 'left':
-        if (message.member_id === this.#seat?.member) this.#seatGone()
+        if (message.room_id === this.#seat?.room) this.#seatGone()
     }
   }
 

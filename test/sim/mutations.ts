@@ -386,13 +386,11 @@ export const FAULTS = {
     what: 'A member gets the answer that it has no seat',
     connection: () => {
       let count = 0
-      let member_id = ''
       return (message) => {
         // The node refuses another join until the session has resumed without the room.
         if (count === 10) return { close: 4101 }
-        if (message.t === 'joined') member_id = message.member_id
-        if (message.t !== 'ack' || member_id === '' || ++count !== 10) return [message]
-        return [message, { t: 'left', room_id: message.room_id, member_id, reason: 'left' }]
+        if (message.t !== 'ack' || ++count !== 10) return [message]
+        return [message, { t: 'left', room_id: message.room_id, reason: 'left' }]
       }
     },
     breaks: ['seat_lost'],

@@ -250,7 +250,6 @@ function TAKE.error(self, message)
 end
 
 function TAKE.left(self, message)
-  if self.status ~= "joined" or message.member_id ~= self.member_id then return end -- R9
   local code = message.code or message.reason
   self:_lose(Room.make_error({ code = code, message = message.message, match = message.match }))
 end

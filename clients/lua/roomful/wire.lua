@@ -38,7 +38,7 @@ local MESSAGES = [[
 32 rooms request_id rooms set gone at
 33 found request_id room_type key create
 34 spectators : count
-35 left room_id member_id reason code message match
+35 left room_id reason code message match
 ]]
 
 local function words(text)

@@ -238,7 +238,6 @@ test("a match of a queue is joined, and seen by the next ticket", function()
     runner:serve({
       t = "left",
       room_id = "ranked:default",
-      member_id = "mem_me",
       reason = "kicked",
       match = { room_id = match, options = { map = "desert" } },
     })

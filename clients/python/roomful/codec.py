@@ -21,7 +21,7 @@ heartbeat_seconds node_id server_time limits; 17 joined request_id room_id membe
 21 state.patch : epoch seq checksum keys change layers; 22 event : name data; 27 move in_ms url;
 23 member : member_id sub connected spectator; 28 pong at server_time; 29 room room_id; 30 moved;
 32 rooms request_id rooms set gone at; 33 found request_id room_type key create; 34 spectators : count;
-35 left room_id member_id reason code message match;
+35 left room_id reason code message match;
 26 error code message retryable request_id room_id ref match"""
 BY_OPCODE = {int(code): (t, names) for code, t, *names in map(str.split, LISTS.split(";"))}
 OPCODES = {t: opcode for opcode, (t, _) in BY_OPCODE.items() if opcode < 16}

@@ -176,8 +176,7 @@ class Room(Generic[State]):
         elif t == "error":
             log.warning("refused in %s: %s", self.room_id, RoomfulError(**frame))
         elif t == "left":
-            if self.has_snapshot and frame["member_id"] == self.member_id:  # R9
-                self.lose(RoomfulError(**{"code": frame["reason"]} | frame))
+            self.lose(RoomfulError(**{"code": frame["reason"]} | frame))
         elif t == "spectators":
             self.spectators = frame["count"]
             call(self.on_change)

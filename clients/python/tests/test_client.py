@@ -194,7 +194,7 @@ class ClientTest(unittest.TestCase):
         async def story(server, client):
             server.seat()
             await client.join("counter")
-            left = {"t": "left", "room_id": "counter:default", "member_id": "mem_1"}
+            left = {"t": "left", "room_id": "counter:default"}
             server.say(left | {"reason": "kicked", "code": "afk", "message": "too slow"})
             await pass_time()
             server.sockets[-1].to_client.put_nowait(4101)
@@ -364,7 +364,7 @@ class QueueTest(unittest.TestCase):
         return waiting
 
     def left(self, **fields):
-        return {"t": "left", "room_id": "ranked:default", "member_id": "mem_1"} | fields
+        return {"t": "left", "room_id": "ranked:default"} | fields
 
     def test_a_match(self):
         async def story(server, client):

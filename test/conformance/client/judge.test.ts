@@ -404,7 +404,7 @@ describe('Judge: resume', () => {
   })
 
   it('reports a room whose seat has ended', () => {
-    const script = seated().hear({ t: 'left', room_id: ROOM, member_id: MEMBER, reason: 'kicked' })
+    const script = seated().hear({ t: 'left', room_id: ROOM, reason: 'kicked' })
     script
       .pass(PATIENCE_MS + 1)
       .cut()

@@ -187,7 +187,7 @@ export class Judge {
         if (seat && session.line === line) this.follow(line, seat, heard, spoilt)
         break
       case 'left':
-        if (heard.member_id !== seat?.member_id) break
+        if (!seat) break
         seat.gone_at ??= now
         session.complete(heard.room_id)
         break

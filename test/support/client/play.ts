@@ -245,7 +245,6 @@ class ScriptedServer {
     this.#members += 1
     const memberId = `mem_${this.#members}`
     if (!watch) room.members = [...room.members, { member_id: memberId, sub: 'alice', connected: true }]
-    room.own = memberId
     const code = this.code === undefined ? {} : { code: this.code }
     this.send({ t: 'joined', request_id, room_id: room.roomId, member_id: memberId, ...code }, socket)
     this.deliverTo(socket, room.snapshot())
@@ -268,8 +267,6 @@ class ScriptedRoom {
   epoch = 1000
   seq = 7
   state: Json
-  /** Id of the member that the client is. */
-  own = ''
   members: MemberInfo[] = [{ member_id: 'mem_bob', sub: 'bob', connected: true }]
   /** Payloads of this room. */
   readonly made = new WeakSet<Payload>()
@@ -356,7 +353,7 @@ class ScriptedRoom {
 
   /** Ends the seat of the client. */
   ownLeft(reason: DepartureReason): Payload {
-    return this.#made(this.#codec.encode({ t: 'left', room_id: this.roomId, member_id: this.own, reason }))
+    return this.#made(this.#codec.encode({ t: 'left', room_id: this.roomId, reason }))
   }
 
   #member(
