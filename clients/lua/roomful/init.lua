@@ -318,7 +318,9 @@ end
 function TAKE.welcome(self, welcome, connection)
   self._session = { session_id = welcome.session_id, resume_token = welcome.resume_token }
   self.limits = welcome.limits
-  self._allowed, self._paid_at = welcome.limits.message_burst, self._now
+  if not welcome.resumed then
+    self._allowed, self._paid_at = welcome.limits.message_burst, self._now
+  end
   connection:welcome(self._now, welcome.heartbeat_seconds)
   self:_ping(connection)
   self:_send_token()
