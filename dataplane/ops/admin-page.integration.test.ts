@@ -100,6 +100,7 @@ const board = defineRoom({
   },
   sync: { rate: 0 },
   durability: 'snapshot',
+  listing: { data: v.object({}), of: () => ({}) },
   create: (): Record<string, Json> => ({ turn: 0, players: { ada: { hp: 9, at: [1, 2] } } }),
   onMessage(state, input, ctx) {
     if (input.type === 'put') state[input.data.key] = input.data.value as never
@@ -559,6 +560,10 @@ describe('the admin page', () => {
     await fits('sessions')
     for (const tab of ['Listings', 'Queues', 'Notices', 'Bans', 'Projects']) {
       await page.getByRole('tab', { name: tab }).click()
+      if (tab === 'Listings') {
+        await page.locator('#listed [data-label=Players][aria-sort=descending]').waitFor()
+        await page.locator('#listed tbody tr').first().waitFor()
+      }
       await fits(tab)
     }
     await page.getByRole('button', { name: 'Drain…' }).click()

@@ -451,7 +451,7 @@ function ListedRooms() {
         columns={columns}
         items={error === '' ? (answer?.rooms ?? []) : []}
         keyOf={(room) => room.room_id}
-        by="Members"
+        by="Players"
       />
       <Foot error={error}>
         {answer?.next_cursor
