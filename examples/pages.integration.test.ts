@@ -550,6 +550,9 @@ describe('the pages', () => {
     // The address without the secret, which the cookies have.
     await page.waitForURL(/2:\d+\/$/)
     await shows(page, 'h1', 'Games')
+    // Without the playground, which is for this machine only.
+    const names = await page.locator('h2:visible').allTextContents()
+    expect(names).toEqual(['Arena', 'Crazy Eights', 'Tic-tac-toe', 'Counter', 'Notes'])
     for (const game of [...GAMES, 'notes']) {
       await page.goto(new URL(`/${game}/?room=lan`, lanUrl).href)
       await shows(page, '.pill', 'ms')
@@ -581,7 +584,7 @@ describe('the pages', () => {
   test('the front page leads to every page', async () => {
     const page = await player('/')
     const links = await page
-      .locator('h2 a')
+      .locator('h2:visible a')
       .evaluateAll((all) => all.map((link) => link.getAttribute('href')))
     const games = ['tictactoe', 'counter', 'notes'].map((game) => `/${game}/?room=lobby-1`)
     expect(links).toEqual(['/arena/', '/cards/', ...games, '/playground'])

@@ -3,8 +3,12 @@ import { chooseName, chosenName } from './login.ts'
 
 const ALLOWED = /^[\p{L}\p{N} _.-]{0,20}$/u
 
-/** Front page: stores the player's name. */
+/** Names of this machine. `roomful dev` has a playground, for this machine only. */
+const HERE = ['localhost', '127.0.0.1', '[::1]']
+
+/** Front page: stores the player's name, and leads to the pages that this browser can open. */
 function main(): void {
+  byId('playground', HTMLLIElement).hidden = !HERE.includes(location.hostname)
   const input = byId('name', HTMLInputElement)
   const note = byId('name-note', HTMLElement)
   input.value = chosenName() ?? ''
