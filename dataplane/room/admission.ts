@@ -4,23 +4,31 @@ import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
 import type { Match } from '../../shared/protocol/messages.ts'
 import type { Span, Tracer } from '../../shared/tracing/tracer.ts'
 import type { Maker } from '../place.ts'
-import { type JoinRequest, playerOf, roomAttributes, roomIdOf, type ToOwner } from '../traffic.ts'
+import {
+  type JoinRequest,
+  playerOf,
+  type RoomAddress,
+  roomAttributes,
+  roomIdOf,
+  type ToOwner,
+} from '../traffic.ts'
 import { askAdmit, refused, type Verdict } from './admit.ts'
 import type { Attachments } from './attachments.ts'
 import { REPLACED } from './changes.ts'
-import type { RoomCore } from './core.ts'
+import type { Wants } from './core.ts'
 import type { RoomDefinition } from './definition.ts'
-import type { Member } from './definition-types.ts'
+import type { Member, RoomLog } from './definition-types.ts'
 import { parseOptions, type Refused } from './failures.ts'
 import type { TurnRoom } from './hooks.ts'
 import { haveLayers } from './layer-rules.ts'
 import { type Limited, mayHave } from './limits.ts'
 import { memberFor } from './member.ts'
 import { Membership } from './memberships.ts'
-import { freePlaces, mayWatch, ownSeat } from './places.ts'
+import { freePlaces, mayWatch, ownSeat, type PlacesRoom } from './places.ts'
 import type { Replies } from './replies.ts'
 import type { RoomCode, RoomTurn } from './room-code.ts'
 import type { Scheduler, Timer } from './scheduler.ts'
+import type { LiveState } from './state.ts'
 import { hashOf, seatName } from './table.ts'
 import type { Turns } from './turn.ts'
 
@@ -34,6 +42,17 @@ interface RunningAdmit {
 type Kind<K extends ToOwner['kind']> = Extract<ToOwner, { kind: K }>
 type MembershipMessage = Kind<'join' | 'leave' | 'attach' | 'detach' | 'resync' | 'renew'>
 
+/** The room that is joined. */
+interface JoinedRoom extends TurnRoom, PlacesRoom {
+  readonly roomId: string
+  readonly address: RoomAddress
+  readonly log: RoomLog
+  readonly code: string | undefined
+  readonly joining: Map<string, JoinRequest>
+  readonly state: LiveState
+  readonly wants: Wants
+}
+
 /** Dependencies of the admission of a room. */
 export interface AdmissionNeeds extends Limited {
   readonly clock: Clock
@@ -46,7 +65,7 @@ export interface AdmissionNeeds extends Limited {
 export class RoomAdmission {
   /** Joins that were not decided before `close`, or that came after it. They are for the next owner. */
   readonly late: JoinRequest[] = []
-  readonly #room: RoomCore
+  readonly #room: JoinedRoom
   readonly #turns: Turns
   readonly #attachments: Attachments
   readonly #replies: Replies
@@ -60,7 +79,7 @@ export class RoomAdmission {
 
   /** `post`: runs later work when the room can act. */
   constructor(
-    room: RoomCore,
+    room: JoinedRoom,
     turns: Turns,
     attachments: Attachments,
     replies: Replies,

@@ -1,14 +1,27 @@
 import type { Clock } from '../../shared/clock.ts'
-import type { RoomCore } from './core.ts'
-import type { Member } from './definition-types.ts'
+import type { RoomAddress } from '../traffic.ts'
+import type { RoomDefinition } from './definition.ts'
+import type { Member, RoomLog } from './definition-types.ts'
 import { kindOf, RoomLogicError } from './failures.ts'
+import type { Memberships } from './memberships.ts'
 import { isPromise, type RoomCode, type RoomTurn } from './room-code.ts'
+import type { LiveState } from './state.ts'
 
 /** Result of `admit` for one player. */
 export type Verdict =
   | { readonly admitted: true }
   | { readonly admitted: false; readonly why: string }
   | { readonly admitted: false; readonly failure: unknown }
+
+/** The room that a player wants to join. */
+interface AskedRoom {
+  readonly roomId: string
+  readonly address: RoomAddress
+  readonly log: RoomLog
+  readonly definition: RoomDefinition
+  readonly memberships: Memberships
+  readonly state: LiveState
+}
 
 interface AdmitNeeds {
   readonly clock: Clock
@@ -17,7 +30,7 @@ interface AdmitNeeds {
 
 /** Calls `admit` for a player with checked options. Returns its verdict, now or later. Neither throws nor rejects. */
 export function askAdmit(
-  { address, definition, log, memberships, roomId, state }: RoomCore,
+  { address, definition, log, memberships, roomId, state }: AskedRoom,
   member: Member,
   options: unknown,
   turn: RoomTurn,

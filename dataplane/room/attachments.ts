@@ -1,11 +1,16 @@
 import type { Clock } from '../../shared/clock.ts'
 import type { JoinRequest, ToOwner } from '../traffic.ts'
-import type { RoomCore } from './core.ts'
+import type { Changes } from './changes.ts'
+import type { Wants } from './core.ts'
+import type { RoomDefinition } from './definition.ts'
 import type { Delivery } from './delivery.ts'
+import type { History } from './history.ts'
+import type { Grants } from './layer-rules.ts'
 import type { Limited } from './limits.ts'
-import type { Membership } from './memberships.ts'
+import type { Membership, Memberships } from './memberships.ts'
 import type { Replies } from './replies.ts'
 import type { Scheduler, Timer } from './scheduler.ts'
+import type { LiveState } from './state.ts'
 import type { Turns } from './turn.ts'
 
 type Kind<K extends ToOwner['kind']> = Extract<ToOwner, { kind: K }>
@@ -16,6 +21,19 @@ interface Detached {
   readonly moves?: boolean
 }
 
+/** The room of the attachments. */
+interface AttachedRoom {
+  readonly epoch: number
+  readonly definition: RoomDefinition
+  readonly state: LiveState
+  readonly memberships: Memberships
+  readonly grants: Grants
+  readonly history: History
+  readonly changes: Changes
+  readonly inFlight: object | undefined
+  readonly wants: Wants
+}
+
 /** Dependencies of the attachments of a room. */
 export interface AttachmentNeeds extends Limited {
   readonly clock: Clock
@@ -24,7 +42,7 @@ export interface AttachmentNeeds extends Limited {
 
 /** The edges of one room's members: attaches, detaches and resyncs, and the end of memberships that no edge attaches again. */
 export class Attachments {
-  readonly #room: RoomCore
+  readonly #room: AttachedRoom
   readonly #turns: Turns
   readonly #delivery: Delivery
   readonly #replies: Replies
@@ -36,7 +54,7 @@ export class Attachments {
 
   /** `post`: runs later work when the room can act. */
   constructor(
-    room: RoomCore,
+    room: AttachedRoom,
     turns: Turns,
     delivery: Delivery,
     replies: Replies,

@@ -12,10 +12,11 @@ import {
   type StateFrames,
 } from '../traffic.ts'
 import type { Flush, PendingLeave } from './changes.ts'
-import type { RoomCore } from './core.ts'
 import type { Member } from './definition-types.ts'
+import type { History } from './history.ts'
 import type { Position, Update } from './journal.ts'
-import type { Membership } from './memberships.ts'
+import type { Grants } from './layer-rules.ts'
+import type { Membership, Memberships } from './memberships.ts'
 import type { RoomMetrics } from './metrics.ts'
 import type { Replies } from './replies.ts'
 import {
@@ -25,6 +26,7 @@ import {
   type RoomFrames,
   type UpdateFrames,
 } from './room-frames.ts'
+import type { LiveState } from './state.ts'
 
 /** What members have received, or may receive at any moment. */
 interface Delivered {
@@ -34,6 +36,19 @@ interface Delivered {
   readonly members: readonly Member[]
   readonly playerCount: number
   readonly spectatorCount: number
+}
+
+/** The room whose flushes are delivered. */
+interface DeliveredRoom {
+  readonly epoch: number
+  /** Seq of the last flush. */
+  readonly seq: number
+  readonly code: string | undefined
+  readonly state: LiveState
+  readonly memberships: Memberships
+  readonly grants: Grants
+  readonly history: History
+  readonly definition: { readonly type: string; readonly spectators: object | undefined }
 }
 
 /** Position of a whole state. */
@@ -58,7 +73,7 @@ const NOBODY: ReadonlySet<string> = new Set()
  * flight.
  */
 export class Delivery {
-  readonly #room: RoomCore
+  readonly #room: DeliveredRoom
   readonly #frames: RoomFrames
   readonly #replies: Replies
   readonly #needs: DeliveryNeeds
@@ -68,7 +83,7 @@ export class Delivery {
   readonly #resyncs = new Map<Subprotocol, { readonly epoch: number; readonly frame: Frame }>()
   #delivered: Delivered
 
-  constructor(room: RoomCore, frames: RoomFrames, replies: Replies, needs: DeliveryNeeds) {
+  constructor(room: DeliveredRoom, frames: RoomFrames, replies: Replies, needs: DeliveryNeeds) {
     this.#needs = needs
     const { grants, memberships, seq, state } = room
     this.#room = room

@@ -13,17 +13,16 @@ import {
   textFinder,
 } from '../descriptions.ts'
 import { payloadsOf } from '../frame.ts'
-import type { Shown } from '../traffic.ts'
-import type { RoomCore } from './core.ts'
+import type { RoomAddress, Shown } from '../traffic.ts'
 import type { RoomDefinition } from './definition.ts'
 import type { Member } from './definition-types.ts'
 import type { History, KeptUpdate } from './history.ts'
 import type { JournalFormat, RoomEvent } from './journal.ts'
 import type { Grants } from './layer-rules.ts'
-import type { Membership } from './memberships.ts'
+import type { Membership, Memberships } from './memberships.ts'
 import type { RestoredRoom } from './restore.ts'
 import type { LiveState } from './state.ts'
-import type { Reservation } from './table.ts'
+import type { Reservation, Tables } from './table.ts'
 
 /** Shortest time between two samples. Rates over less time are inaccurate. */
 const SHORTEST_MS = 900
@@ -36,8 +35,22 @@ interface Shot {
 
 /** A room of a node, as far as it is described. */
 interface DescribedRoom {
-  readonly core: RoomCore
+  readonly core: DescribedCore
   readonly delivery: { readonly delivered: Shot }
+}
+
+interface DescribedCore {
+  readonly name: string
+  readonly roomId: string
+  readonly address: RoomAddress
+  readonly epoch: number
+  readonly state: LiveState
+  readonly tables: Tables
+  readonly memberships: Memberships
+  readonly grants: Grants
+  readonly history: History
+  /** Seq of the last flush, which may still be in flight. */
+  readonly seq: number
 }
 
 /** The rooms of a node as operators see them. */
@@ -123,7 +136,7 @@ export class RoomDescriptions {
 const byMembers = ({ core: a }: DescribedRoom, { core: b }: DescribedRoom): number =>
   b.memberships.size - a.memberships.size || (a.name < b.name ? -1 : 1)
 
-function hasName({ name, memberships }: RoomCore, hasText: (text: string) => boolean): boolean {
+function hasName({ name, memberships }: DescribedCore, hasText: (text: string) => boolean): boolean {
   if (hasText(name)) return true
   for (const { member, sessionId } of memberships)
     if (hasText(member.id) || hasText(sessionId) || (member.sub !== null && hasText(member.sub))) return true

@@ -39,8 +39,8 @@ export interface FeatureNeeds {
 }
 
 /** A running room, for an observer. */
-export interface RoomView {
-  readonly core: RoomCore
+export interface RoomView<Core = RoomCore> {
+  readonly core: Core
   /** What members have received. */
   readonly delivery: { readonly delivered: { readonly playerCount: number; readonly spectatorCount: number } }
   readonly record: {

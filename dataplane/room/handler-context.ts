@@ -4,9 +4,8 @@ import type { Json } from '../../shared/json.ts'
 import type { Random } from '../../shared/random.ts'
 import type { Weigh } from '../../shared/sync/check.ts'
 import { MAX_SUB_LENGTH, subFault } from '../../shared/tokens.ts'
-import type { SeatEnd } from '../traffic.ts'
+import type { RoomAddress, SeatEnd } from '../traffic.ts'
 import type { Addition, Additions } from './additions.ts'
-import type { RoomCore } from './core.ts'
 import type { CallType, MessageType, RoomDefinition } from './definition.ts'
 import type { Member, Pair, Recipients, RoomLog, TurnContext } from './definition-types.ts'
 import {
@@ -20,12 +19,22 @@ import {
   validate,
 } from './failures.ts'
 import type { RoomEvent } from './journal.ts'
-import { type Grant, haveLayers, isLayerName, namesOf, ownerOf, ownLayer, RIGHT_NAME } from './layer-rules.ts'
+import {
+  type Grant,
+  type Grants,
+  haveLayers,
+  isLayerName,
+  namesOf,
+  ownerOf,
+  ownLayer,
+  RIGHT_NAME,
+} from './layer-rules.ts'
 import { type KeptLimits, type Limited, mayHave } from './limits.ts'
 import { bytesOf, containerOf } from './live-object.ts'
 import type { Membership } from './memberships.ts'
-import { freePlaces, isPlaying, mayWatch, reserve } from './places.ts'
-import { seatName } from './table.ts'
+import { freePlaces, isPlaying, mayWatch, type PlacesRoom, reserve } from './places.ts'
+import type { LiveState } from './state.ts'
+import { seatName, type Tables } from './table.ts'
 import { retryTask, timerOf, type Work } from './timers-and-tasks.ts'
 
 /** An event that a handler has emitted. `layer`: it is for the members that have the layer at the end of the turn. */
@@ -76,6 +85,16 @@ const nothingAsked = (): Asked => ({
 /** Effects of a turn that requests none, which is the usual case. */
 export const NOTHING: Effects = nothingAsked()
 
+/** The room whose handlers run. */
+export interface ContextRoom extends PlacesRoom {
+  readonly roomId: string
+  readonly address: RoomAddress
+  readonly log: RoomLog
+  readonly state: LiveState
+  readonly tables: Tables
+  readonly grants: Grants
+}
+
 /** Dependencies of the context. */
 export interface ContextNeeds extends Limited {
   readonly clock: Clock
@@ -84,7 +103,7 @@ export interface ContextNeeds extends Limited {
 
 /** The parts of a room that room types of roomful itself use. */
 export interface SystemParts {
-  readonly room: RoomCore
+  readonly room: ContextRoom
   readonly needs: ContextNeeds
   /** As `kick`, with a code or a match for the client. */
   end(memberId: string, end: SeatEnd): void
@@ -113,7 +132,7 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair, Pair, Pair>
   readonly roomId: string
   readonly key: string
   readonly log: RoomLog
-  readonly #room: RoomCore
+  readonly #room: ContextRoom
   readonly #additions: Additions
   readonly #needs: ContextNeeds
   #definition: RoomDefinition | undefined
@@ -127,7 +146,7 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair, Pair, Pair>
   /** Milliseconds for which the room had no owner, until a turn has succeeded here. */
   #awayMs: number
 
-  constructor(room: RoomCore, awayMs: number, additions: Additions, needs: ContextNeeds) {
+  constructor(room: ContextRoom, awayMs: number, additions: Additions, needs: ContextNeeds) {
     this.#awayMs = awayMs
     this.roomId = room.roomId
     this.key = room.address.key

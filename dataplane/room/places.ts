@@ -1,14 +1,23 @@
 import type { JoinRequest } from '../traffic.ts'
-import type { RoomCore } from './core.ts'
+import type { RoomDefinition } from './definition.ts'
 import { type Limited, mayHave } from './limits.ts'
 import type { Membership, Memberships } from './memberships.ts'
 import { seatName, type Tables } from './table.ts'
 
 /** The places of a room: who has one, for whom one is kept, and how many are free. */
 
+/** The room whose places are counted. */
+export interface PlacesRoom {
+  readonly definition: RoomDefinition
+  readonly memberships: Memberships
+  readonly tables: Tables
+  /** Joins whose `admit` is running. */
+  readonly joining: ReadonlyMap<string, JoinRequest>
+}
+
 /** Returns the seat of another session of the player that a join may take over. It has the role for which the join asks. */
 export function ownSeat(
-  { definition: { sameSub }, memberships }: RoomCore,
+  { definition: { sameSub }, memberships }: PlacesRoom,
   { sub, rejoin = false, watch = false }: JoinRequest,
 ): Membership | undefined {
   if (sub === null || sameSub === 'refuse') return undefined
@@ -21,7 +30,7 @@ export function ownSeat(
 }
 
 /** Number of free places for players, for the player called `name` (`seatName`): a place that is kept for it counts as free. */
-export function freePlaces(room: RoomCore, name: string): number {
+export function freePlaces(room: PlacesRoom, name: string): number {
   const { definition, joining, memberships } = room
   const { reservations } = room.tables
   // A player that is joining may be about to take the place that is kept for it.
@@ -38,7 +47,7 @@ export function freePlaces(room: RoomCore, name: string): number {
 }
 
 /** True if one more member may watch. */
-export function mayWatch(room: RoomCore): boolean {
+export function mayWatch(room: PlacesRoom): boolean {
   const { definition, joining, memberships } = room
   const max = definition.spectators?.max ?? 0
   let watching = memberships.spectatorCount

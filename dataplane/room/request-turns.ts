@@ -8,24 +8,48 @@ import {
   type RequestCode,
   type RequestMessage,
   type RoomAction,
+  type RoomAddress,
   type RoomRequest,
   type Shown,
 } from '../traffic.ts'
 import { joinOptions } from './admission.ts'
 import { askAdmit, type Verdict } from './admit.ts'
-import type { ClaimedRoom, RoomCore } from './core.ts'
+import type { Changes } from './changes.ts'
+import type { ClaimedRoom, Wants } from './core.ts'
+import type { RoomDefinition } from './definition.ts'
+import type { RoomLog } from './definition-types.ts'
 import { viewOf } from './describe.ts'
 import { bounded } from './failures.ts'
 import type { Limited } from './limits.ts'
 import { memberFor } from './member.ts'
+import type { Memberships } from './memberships.ts'
 import { answerOf, CONFLICT, OUTCOME_MS, Outcomes } from './outcomes.ts'
 import { reserve } from './places.ts'
 import type { Replies } from './replies.ts'
-import { type RoomCode, turnOf } from './room-code.ts'
+import { type CodeRoom, type RoomCode, turnOf } from './room-code.ts'
 import type { Scheduler, Timer } from './scheduler.ts'
-import { hashOf, type Outcome } from './table.ts'
+import type { LiveState } from './state.ts'
+import { hashOf, type Outcome, type Tables } from './table.ts'
 import type { Turns } from './turn.ts'
 import { flushedMembers } from './update.ts'
+
+/** The room of the requests. */
+interface AskedRoom extends CodeRoom {
+  readonly roomId: string
+  readonly address: RoomAddress
+  readonly log: RoomLog
+  readonly awaited: boolean
+  readonly createdAt: number
+  readonly epoch: number
+  readonly seq: number
+  readonly definition: RoomDefinition
+  readonly state: LiveState
+  readonly tables: Tables
+  readonly memberships: Memberships
+  readonly changes: Changes
+  readonly inFlight: object | undefined
+  readonly wants: Wants
+}
 
 /** Dependencies of the requests of a room. */
 export interface RequestNeeds extends Limited {
@@ -61,7 +85,7 @@ type Result = { readonly kept: boolean; readonly answer: RequestAnswer }
  * after the commit. A repeated request gets the stored outcome.
  */
 export class RequestTurns {
-  readonly #room: RoomCore
+  readonly #room: AskedRoom
   readonly #turns: Turns
   readonly #replies: Replies
   readonly #needs: RequestNeeds
@@ -81,7 +105,7 @@ export class RequestTurns {
   /** `post`: runs later work when the room can act. */
   constructor(
     { maker }: ClaimedRoom,
-    room: RoomCore,
+    room: AskedRoom,
     turns: Turns,
     replies: Replies,
     needs: RequestNeeds,

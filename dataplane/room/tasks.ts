@@ -1,10 +1,22 @@
 import { type RequestAnswer, type RoomAddress, type RoomRequest, roomAddress } from '../traffic.ts'
-import type { RoomCore } from './core.ts'
-import type { TaskOutcome } from './definition-types.ts'
+import type { RoomDefinition } from './definition.ts'
+import type { Member, TaskOutcome } from './definition-types.ts'
 import { errorText, RoomLogicError, validateInput } from './failures.ts'
 import { type RoomCode, turnOf } from './room-code.ts'
+import type { LiveState } from './state.ts'
 import { checkedResult, MOVED, type RoomTask, type Work } from './timers-and-tasks.ts'
 import type { Turns } from './turn.ts'
+
+/** The room of the tasks. */
+interface WorkingRoom {
+  readonly name: string
+  readonly epoch: number
+  readonly createdAt: number
+  readonly address: RoomAddress
+  readonly definition: RoomDefinition
+  readonly state: LiveState
+  readonly memberships: { get(memberId: string): { readonly member: Member } | undefined }
+}
 
 /** Dependencies of the tasks of a room. */
 export interface TaskNeeds {
@@ -19,7 +31,7 @@ export interface TaskNeeds {
 
 /** The work of one room's tasks, which runs outside of turns. Its outcome is a turn. */
 export class Tasks {
-  readonly #room: RoomCore
+  readonly #room: WorkingRoom
   readonly #turns: Turns
   readonly #needs: TaskNeeds
   readonly #post: (run: () => void) => void
@@ -27,7 +39,7 @@ export class Tasks {
   readonly #running = new Set<string>()
 
   /** `post`: runs later work when the room can act. */
-  constructor(room: RoomCore, turns: Turns, needs: TaskNeeds, post: (run: () => void) => void) {
+  constructor(room: WorkingRoom, turns: Turns, needs: TaskNeeds, post: (run: () => void) => void) {
     this.#room = room
     this.#turns = turns
     this.#needs = needs

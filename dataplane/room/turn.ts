@@ -4,13 +4,15 @@ import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
 import { type DepartureReason, MAX } from '../../shared/protocol/messages.ts'
 import type { MemberMessage, RefusedRange, SeatEnd, ToOwner } from '../traffic.ts'
 import type { Additions } from './additions.ts'
-import type { RoomCore } from './core.ts'
+import type { Changes } from './changes.ts'
+import type { Wants } from './core.ts'
 import type { CallType, Hook as Handler, MessageType, TaskType } from './definition.ts'
 import type { CallInput, Member, TaskOutcome } from './definition-types.ts'
 import { FailureLog, type Refused, RoomLogicError, validateInput } from './failures.ts'
 import {
   type AskedEvent,
   type ContextNeeds,
+  type ContextRoom,
   type Effects,
   HandlerContext,
   NOTHING,
@@ -23,7 +25,7 @@ import { mayHave } from './limits.ts'
 import type { Membership } from './memberships.ts'
 import { Rates } from './rates.ts'
 import type { Replies } from './replies.ts'
-import { type RoomCode, type RoomTurn, turnOf } from './room-code.ts'
+import { type CodeRoom, type RoomCode, type RoomTurn, turnOf } from './room-code.ts'
 import { StateTooLarge, turnError } from './state.ts'
 import { seatName } from './table.ts'
 import { RENEW_MS, type RoomTask, type RoomTimer } from './timers-and-tasks.ts'
@@ -37,6 +39,13 @@ const TOO_MANY_REQUESTS = `${MAX.requests} replies, or too many bytes of them, a
 interface CalledBy {
   readonly key_id: string
   readonly call_id: string
+}
+
+/** The room whose turns run. */
+interface TurnedRoom extends ContextRoom, CodeRoom {
+  readonly createdAt: number
+  readonly changes: Changes
+  readonly wants: Wants
 }
 
 /** Dependencies of the turns of a room. */
@@ -53,7 +62,7 @@ export interface TurnNeeds extends ContextNeeds {
  */
 export class Turns {
   readonly failures: FailureLog
-  readonly #room: RoomCore
+  readonly #room: TurnedRoom
   readonly #replies: Replies
   readonly #additions: Additions
   readonly #needs: TurnNeeds
@@ -61,7 +70,7 @@ export class Turns {
   readonly #rates = new Rates()
 
   /** `awayMs`: milliseconds for which the room had no owner. */
-  constructor(room: RoomCore, awayMs: number, additions: Additions, replies: Replies, needs: TurnNeeds) {
+  constructor(room: TurnedRoom, awayMs: number, additions: Additions, replies: Replies, needs: TurnNeeds) {
     this.failures = new FailureLog(needs.clock, room.log, needs.revealFailures)
     this.#room = room
     this.#replies = replies

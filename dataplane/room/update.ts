@@ -4,7 +4,7 @@ import { type RoomCore, showsSpectatorsOf } from './core.ts'
 import type { Member } from './definition-types.ts'
 import type { JournalFormat, MemberOutcome, PastUpdates, Update } from './journal.ts'
 import type { MembershipRecord } from './member.ts'
-import type { Membership } from './memberships.ts'
+import type { Membership, Memberships } from './memberships.ts'
 import { bringsPlayer } from './restore.ts'
 
 const NONE: readonly never[] = []
@@ -195,11 +195,17 @@ function pack(room: RoomCore, format: JournalFormat, past: PastUpdates): Uint8Ar
   })
 }
 
+/** Memberships as of the last flush. */
+interface FlushedMembers {
+  readonly changes: Changes
+  readonly memberships: Memberships
+}
+
 /** Returns the members as of the last flush. */
-export const flushedMembers = (room: RoomCore): Member[] =>
+export const flushedMembers = (room: FlushedMembers): Member[] =>
   flushedMemberships(room).map(({ flushed }) => flushed)
 
-function flushedMemberships({ changes, memberships }: RoomCore): Membership[] {
+function flushedMemberships({ changes, memberships }: FlushedMembers): Membership[] {
   const fresh = new Set(changes.joins.map(({ membership }) => membership))
   const left = changes.leaves.filter(({ unseen }) => !unseen).map(({ membership }) => membership)
   return [...left, ...[...memberships].filter((membership) => !fresh.has(membership))]

@@ -2,9 +2,8 @@ import type { StandardSchemaV1 } from '@standard-schema/spec'
 import { sleep, timestamp } from '../../../shared/clock.ts'
 import type { Json } from '../../../shared/json.ts'
 import { type Listings, type Records, StoreUnavailable } from '../../../shared/store/port.ts'
-import type { RoomCore } from '../../room/core.ts'
 import type { RoomDefinition, RoomListingRules } from '../../room/definition.ts'
-import type { ListedRoomFacts } from '../../room/definition-types.ts'
+import type { ListedRoomFacts, RoomLog } from '../../room/definition-types.ts'
 import { jsonCopy, RoomLogicError, validate } from '../../room/failures.ts'
 import type {
   FeatureNeeds,
@@ -16,8 +15,11 @@ import type {
   Since,
 } from '../../room/feature.ts'
 import { readOnlyView } from '../../room/guarded.ts'
+import type { TurnRoom } from '../../room/hooks.ts'
 import { turnOf } from '../../room/room-code.ts'
 import { PacedWork } from '../../room/scheduler.ts'
+import type { LiveState } from '../../room/state.ts'
+import type { Tables } from '../../room/table.ts'
 import { type RoomAddress, roomIdOf } from '../../traffic.ts'
 import { RoomCodes } from './codes.ts'
 import type { ListMetrics } from './metrics.ts'
@@ -39,6 +41,24 @@ const RETRY_MS = 1000
 const LEAVE_MS = 60_000
 const MAX_DATA_BYTES = 1024
 const DAY_MS = 86_400_000
+
+/** The room that is listed. */
+interface ListedRoom extends TurnRoom {
+  readonly address: RoomAddress
+  readonly roomId: string
+  readonly log: RoomLog
+  readonly createdAt: number
+  readonly definition: RoomDefinition
+  readonly state: LiveState
+  readonly tables: Tables
+  readonly inFlight: object | undefined
+  readonly awaited: boolean
+  code: string | undefined
+  readonly changes: { code: boolean }
+  readonly wants: { flush: 'paced' | 'soon' | undefined }
+}
+
+type ListedView = RoomView<ListedRoom>
 
 /** Dependencies of the rows and the codes of rooms. */
 interface ListingNeeds extends FeatureNeeds {
@@ -95,8 +115,8 @@ interface WrittenRow {
  * has a larger epoch.
  */
 class RoomListing implements RoomObserver {
-  readonly #room: RoomCore
-  readonly #view: RoomView
+  readonly #room: ListedRoom
+  readonly #view: ListedView
   readonly #needs: ListingNeeds
   readonly #writes: PacedWork
   /** Version of the last row of this owner. */
@@ -113,7 +133,7 @@ class RoomListing implements RoomObserver {
   #epoch: number
 
   /** `isNew`: the code of the room is claimed, and its first row follows its first update. */
-  constructor(view: RoomView, needs: ListingNeeds, isNew: boolean) {
+  constructor(view: ListedView, needs: ListingNeeds, isNew: boolean) {
     this.#room = view.core
     this.#view = view
     this.#needs = needs

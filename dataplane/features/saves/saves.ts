@@ -2,11 +2,12 @@ import { within } from '../../../shared/clock.ts'
 import type { Json } from '../../../shared/json.ts'
 import { counter, type Metrics, OPEN } from '../../../shared/metrics.ts'
 import { frozen } from '../../room/copy.ts'
-import type { RoomCore } from '../../room/core.ts'
 import type { RoomDefinition } from '../../room/definition.ts'
 import type { FeatureNeeds, Leaving, RoomFeature, RoomObserver, RoomView, Since } from '../../room/feature.ts'
-import { turnOf } from '../../room/room-code.ts'
+import { type CodeRoom, turnOf } from '../../room/room-code.ts'
 import { PacedWork } from '../../room/scheduler.ts'
+import type { LiveState } from '../../room/state.ts'
+import type { RoomAddress } from '../../traffic.ts'
 
 /** Metrics of the saves of rooms. */
 export const SAVE_METRICS = {
@@ -32,6 +33,18 @@ interface CommittedRoom {
   readonly seq: number
   /** True if the room ends with this state. */
   readonly last: boolean
+}
+
+/** The room that is saved. */
+interface SavedRoom extends CodeRoom {
+  readonly createdAt: number
+  readonly address: RoomAddress
+  readonly state: LiveState
+  /** Seq of the last flush. */
+  readonly seq: number
+  readonly inFlight: object | undefined
+  /** True if the room is newer than its last save, as far as this owner knows. */
+  unsaved: boolean
 }
 
 /** Longest pause after failed saves, unless `everySeconds` is longer. */
@@ -60,7 +73,7 @@ export class SavedRooms implements RoomFeature {
  * in the wrong order, from this owner or an earlier one; `(epoch, seq)` shows which is newer.
  */
 export class RoomSaves implements RoomObserver {
-  readonly #room: RoomCore
+  readonly #room: SavedRoom
   readonly #needs: SaveNeeds
   readonly #progressed: () => void
   readonly #saves: PacedWork
@@ -76,7 +89,7 @@ export class RoomSaves implements RoomObserver {
   #giveUp: () => void = () => {}
 
   /** Calls `progressed` when a save has ended. */
-  constructor(room: RoomCore, save: Save, needs: SaveNeeds, progressed: () => void) {
+  constructor(room: SavedRoom, save: Save, needs: SaveNeeds, progressed: () => void) {
     this.#room = room
     this.#save = save
     this.#needs = needs
