@@ -91,8 +91,19 @@ export interface ClientProtocolContext extends GatewayContext {
 
 /** The protocol with one client, from `hello` to the end of its connection. It admits each message and forwards it to its handler. */
 export class ClientProtocol implements ConnectionListener {
+  // The fields that each message needs come first, as in `Connection`.
   readonly connection: Connection
   readonly #context: ClientProtocolContext
+  #session: Session | undefined
+  /** Subscription of the last request that named a room, and the room's id as that request had it. */
+  #subscription: Subscription | undefined
+  #roomId: string | undefined
+  /** True once the client is known to have its resume token. */
+  #isConfirmed = false
+  /** True since a message had to wait for the budget, until the budget has recovered. */
+  #behind = false
+  /** Resolves when the `hello` or the fresh token that is being checked is answered. Undefined: none is being checked. */
+  #checking: Promise<void> | undefined
   /** For requests for rooms: see `PendingConnection.source`. */
   readonly #source: string
   /** Undefined until the first request for rooms. */
@@ -101,12 +112,7 @@ export class ClientProtocol implements ConnectionListener {
   #pending: PendingConnection | undefined
   /** Stops the wait for `hello`, or after `move` for the resume on another connection. */
   #stopWaiting: (() => void) | undefined
-  #session: Session | undefined
   #span: Span = noSpan
-  /** True since a message had to wait for the budget, until the budget has recovered. */
-  #behind = false
-  /** Resolves when the `hello` or the fresh token that is being checked is answered. Undefined: none is being checked. */
-  #checking: Promise<void> | undefined
   #isRenewing = false
 
   /** The socket counts as `pending` until it has a session. */
@@ -127,7 +133,7 @@ export class ClientProtocol implements ConnectionListener {
     const session = this.#session
     if (message.t === 'hello') this.#hello(message)
     else if (session) {
-      if (!session.right.confirmed) this.#confirm(session)
+      if (!this.#isConfirmed) this.#confirm(session)
       return this.#request(session, message, bytes)
     } else if (!this.#checking)
       this.refuse('protocol_error', `the first message must be hello, not ${message.t}`)
@@ -165,7 +171,7 @@ export class ClientProtocol implements ConnectionListener {
   }
 
   ponged(): void {
-    if (this.#session) this.#confirm(this.#session)
+    if (this.#session && !this.#isConfirmed) this.#confirm(this.#session)
   }
 
   /**
@@ -173,8 +179,8 @@ export class ClientProtocol implements ConnectionListener {
    * before its page has read `welcome`. Therefore only the regular pings count, the first of them 6 seconds after the start.
    */
   #confirm(session: Session): void {
-    if (!session.confirm()) return
-    this.#context.sessions.saveLater(session)
+    this.#isConfirmed = true
+    if (session.confirm()) this.#context.sessions.saveLater(session)
   }
 
   hasRoom(): void {
@@ -246,7 +252,7 @@ export class ClientProtocol implements ConnectionListener {
 
   /** Returns false if the request has to wait. */
   #request(session: Session, request: LaterMessage, bytes: number): boolean {
-    const subscription = 'room_id' in request ? session.subscriptions.get(request.room_id) : undefined
+    const subscription = 'room_id' in request ? this.#subscriptionOf(session, request.room_id) : undefined
     const suspicion = this.#suspicion(session, request, subscription)
     if (!this.connection.ending && suspicion === 'wait') {
       this.connection.throttle(WAIT_MS)
@@ -255,6 +261,15 @@ export class ClientProtocol implements ConnectionListener {
     const verdict = this.#admit(session, request, POINTS[request.t] ?? 0)
     if (verdict === 'pass') this.#handle(session, request, subscription, bytes, suspicion === 'refuse')
     return verdict !== 'wait'
+  }
+
+  /** Returns the session's subscription to a room. Mostly it is that of the last request, which saves the reads of a map. */
+  #subscriptionOf(session: Session, roomId: string): Subscription | undefined {
+    if (roomId !== this.#roomId || this.#subscription?.removed !== false) {
+      this.#roomId = roomId
+      this.#subscription = session.subscriptions.get(roomId)
+    }
+    return this.#subscription
   }
 
   /**

@@ -115,29 +115,13 @@ export class ServerSocket extends WebSocket {
 
 /** One websocket: messages in, frames out, and an end. It does not know sessions. */
 export class Connection implements FrameListener, OutboxListener, PolledSocket {
+  // The fields that each message needs come first, next to each other in memory.
   readonly codec: Codec
-  /** Undefined: every known address is that of a trusted proxy. */
-  readonly from: ClientAddress | undefined
-  readonly outbox: Outbox
-  readonly openedAt: number
-  readonly #ws: ServerSocket
-  readonly #socket: Socket
-  readonly #reader: FrameReader
   readonly #context: GatewayContext
   readonly #listener: ConnectionListener
   #heard = false
-  #silentBeats = 0
-  #beats = 0
-  /** Time of the ping without a pong, on the monotonic clock. Undefined: none, or its round trip would include a pause of this node. */
-  #pingedAt: number | undefined
   #closed = false
-  /** True if the peer is gone, and the end of the connection waits for its slice. */
-  #isLost = false
   #moved = false
-  /** The room that the last queued frames were about. */
-  #room: string | undefined
-  /** The subscription that last entered the lane of that room. */
-  inLane: LaneMember | undefined
   turnBytes = TURN_BYTES
   readIn: number | undefined
   /** True while nothing is read or handled. Each pause ends with one `wake`. */
@@ -150,12 +134,29 @@ export class Connection implements FrameListener, OutboxListener, PolledSocket {
   dropped = 0
   /** Length of the pause after this read, in milliseconds. */
   #throttleMs = 0
+  /** True while the messages from before a close are handled. They cannot wait any longer. */
+  readonly ending: boolean = false
+  readonly outbox: Outbox
+  /** The room that the last queued frames were about. */
+  #room: string | undefined
+  /** The subscription that last entered the lane of that room. */
+  inLane: LaneMember | undefined
+  /** Undefined: every known address is that of a trusted proxy. */
+  readonly from: ClientAddress | undefined
+  readonly openedAt: number
+  readonly #ws: ServerSocket
+  readonly #socket: Socket
+  readonly #reader: FrameReader
+  #silentBeats = 0
+  #beats = 0
+  /** Time of the ping without a pong, on the monotonic clock. Undefined: none, or its round trip would include a pause of this node. */
+  #pingedAt: number | undefined
+  /** True if the peer is gone, and the end of the connection waits for its slice. */
+  #isLost = false
   /** Promise that ends the pause. Undefined: the pause has a length. */
   #held: Promise<void> | undefined
   /** Messages that were already read when the pause started: at most one read of the socket. */
   readonly #waiting: { readonly data: Buffer; readonly binary: boolean }[] = []
-  /** True while the messages from before a close are handled. They cannot wait any longer. */
-  readonly ending: boolean = false
   /** True once the client has said goodbye before its `welcome`. */
   goodbye = false
 

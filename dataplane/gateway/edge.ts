@@ -706,6 +706,7 @@ export class Edge {
 
   /** Returns true if no client of this edge is in the room any more. */
   #remove(subscription: Subscription): boolean {
+    subscription.removed = true
     this.#asking.delete(subscription)
     this.#unanswered.delete(subscription)
     subscription.joinSpan.set({ 'roomful.result': 'abandoned' })

@@ -345,6 +345,28 @@ describe('FrameReader', () => {
       expect(ahead).toBeGreaterThan(runLength(300, 1_000))
     })
 
+    it('takes nothing that arrives while the stream is paused', async () => {
+      const { near, far } = await connection()
+      const messages: string[] = []
+      near.on('data', () => undefined)
+      const message = (payload: Buffer) => void messages.push(payload.toString())
+      new FrameReader(near, MOST_BYTES, { message, read() {}, lost: () => false }, new Sockets())
+      const send = async (text: string): Promise<void> => {
+        const sent = near.bytesRead
+        far.write(encode({ first: 0x82 }, Buffer.from(text), Uint8Array.of(1, 2, 3, 4)))
+        while (near.bytesRead === sent) await turn()
+      }
+      await send('one')
+      await send('two')
+      near.pause()
+      await send('three')
+      expect(messages).toEqual(['one', 'two'])
+      near.resume()
+      await send('four')
+      expect(messages).toEqual(['one', 'two', 'three', 'four'])
+      far.destroy()
+    })
+
     it('continues behind a ping and a frame that arrived in parts', async () => {
       const mask = Uint8Array.of(1, 2, 3, 4)
       const message = encode({ first: 0x82 }, Buffer.from('move'), mask)

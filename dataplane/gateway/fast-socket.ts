@@ -36,6 +36,8 @@ interface StreamBinding {
  * writes, including those of the stream.
  */
 interface TcpHandle {
+  /** Receives the reads of the handle, if they bypass the stream. */
+  [READER]?: Reader
   /** Called after each read. `bytes` is absent if the handle has a user buffer. */
   onread(this: TcpHandle, bytes?: ArrayBuffer): unknown
   /** Sets the buffer for all further reads. It has to live as long as the handle. */
@@ -61,8 +63,15 @@ interface LossListener {
 /** Node's size of one read. */
 const READ_BYTES = 64 * 1024
 
-/** Takes the data of one read: the first `length` bytes of a buffer that the next read overwrites. False: the stream should get it. */
-type ReadListener = (buffer: Buffer, length: number) => boolean
+/** Receives the reads of a socket before its stream. */
+interface Reader {
+  /** Takes the data of one read: the first `length` bytes of a buffer that the next read overwrites. False: the stream should get it. */
+  readAhead(buffer: Buffer, length: number): boolean
+  /** The peer has closed the connection, or it broke. False: the stream should get that. */
+  ended(): boolean
+}
+
+const READER = Symbol('reader')
 
 /**
  * Reads and writes TCP sockets below their streams. For a client's message or a room's frame, the stream's bookkeeping cost more CPU than all of
@@ -75,6 +84,8 @@ export class Sockets {
   #request = this.#binding && new this.#binding.WriteWrap()
   /** Shared by all sockets, because the data of a read is handled before the next read. */
   readonly #read = Buffer.allocUnsafeSlow(READ_BYTES)
+  /** `onread` of all sockets whose reads bypass their streams. */
+  #onread: TcpHandle['onread'] | undefined
 
   /**
    * Returns the sink for a socket. Only whole frames may be written to the socket's stream by others. A failed write destroys the socket, unless
@@ -85,24 +96,15 @@ export class Sockets {
     return handle ? new DirectSink(socket, handle, this, on) : new StreamSink(socket)
   }
 
-  /**
-   * Passes the data of each read to `take`, and a copy to the stream if `take` returns false. Calls `ended` when the peer has closed the
-   * connection, or it broke; the stream gets that, too, if `ended` returns false. Without the binding, the stream gets everything.
-   */
-  onRead(socket: SocketWithHandle, take: ReadListener, ended: () => boolean): void {
+  /** Passes each read of a socket to `reader`, and a copy to the stream if the reader does not take it. Without the binding, the stream gets everything. */
+  onRead(socket: SocketWithHandle, reader: Reader): void {
     const handle = this.#handleOf(socket)
     if (!handle) return
-    const { streamBaseState, kReadBytesOrError } = this.#binding!
-    const buffer = this.#read
-    const toStream = handle.onread
+    this.#onread ??= passingOn(this.#binding!, this.#read, handle.onread)
     // biome-ignore lint/correctness/useHookAtTopLevel: it is no hook of React.
-    handle.useUserBuffer(buffer)
-    handle.onread = () => {
-      const length = streamBaseState[kReadBytesOrError]!
-      if (length < 0 && ended()) return
-      if (length <= 0) toStream.call(handle)
-      else if (!take(buffer, length)) toStream.call(handle, new Uint8Array(buffer.subarray(0, length)).buffer)
-    }
+    handle.useUserBuffer(this.#read)
+    handle[READER] = reader
+    handle.onread = this.#onread
   }
 
   #handleOf(socket: SocketWithHandle): TcpHandle | undefined {
@@ -121,6 +123,25 @@ export class Sockets {
     if (failed !== 0) return false
     request.held = bytes
     return request
+  }
+}
+
+/**
+ * Returns an `onread` that passes each read to the reader of its handle, or else to `toStream`, Node's own. All handles share it: separate closures would be
+ * memory that no cache has when a client sends.
+ */
+function passingOn(
+  { streamBaseState, kReadBytesOrError }: StreamBinding,
+  buffer: Buffer,
+  toStream: TcpHandle['onread'],
+): TcpHandle['onread'] {
+  return function () {
+    const length = streamBaseState[kReadBytesOrError]!
+    const reader = this[READER]!
+    if (length < 0 && reader.ended()) return
+    if (length <= 0) toStream.call(this)
+    else if (!reader.readAhead(buffer, length))
+      toStream.call(this, new Uint8Array(buffer.subarray(0, length)).buffer)
   }
 }
 
@@ -392,10 +413,12 @@ export interface FrameListener extends LossListener {
  * `ws` gets small slices, and only while it listens. One read has up to 64 KiB, which can be ten thousand pings. Otherwise `ws` would parse
  * all of them although the first few end the connection.
  */
-export class FrameReader {
-  readonly #socket: Socket
+export class FrameReader implements Reader {
+  /** True while the stream would pass on a read immediately. It costs less to read than the state of the stream. False: unknown. */
+  #passesOn = false
   readonly #mostBytes: number
   readonly #on: FrameListener
+  readonly #socket: Socket
   readonly #parse: (bytes: Buffer) => void
   readonly #listener: (bytes: Buffer) => void
   #ahead = true
@@ -418,16 +441,16 @@ export class FrameReader {
     socket.on('removeListener', (event) => {
       if (event === 'data') this.stop()
     })
-    sockets.onRead(
-      socket,
-      (buffer, length) => this.#readAhead(buffer, length),
-      () => this.#isPassedOn && this.#on.lost(),
-    )
+    socket.on('pause', () => {
+      this.#passesOn = false
+    })
+    sockets.onRead(socket, this)
   }
 
   /** From now on all data goes to the listeners of the socket. */
   stop(): void {
     this.#ahead = false
+    this.#passesOn = false
   }
 
   /** True if the stream has passed on all data so far, and would pass on further data immediately. */
@@ -435,9 +458,14 @@ export class FrameReader {
     return this.#socket.readableFlowing === true && this.#socket.readableLength === 0
   }
 
-  /** Takes a read before the stream, if the stream would pass it on immediately. Returns false if the stream should get it. */
-  #readAhead(buffer: Buffer, length: number): boolean {
-    if (!this.#ahead || this.#begun || this.#owed > 0 || !this.#isPassedOn) return false
+  ended(): boolean {
+    return this.#isPassedOn && this.#on.lost()
+  }
+
+  /** Takes a read before the stream, if the stream would pass it on immediately. */
+  readAhead(buffer: Buffer, length: number): boolean {
+    this.#passesOn ||= this.#ahead && !this.#begun && this.#owed === 0 && this.#isPassedOn
+    if (!this.#passesOn) return false
     let at = 0
     while (at < length && buffer[at] === BINARY) {
       const size = this.#sizeOf(buffer, at, length)
@@ -488,6 +516,7 @@ export class FrameReader {
   }
 
   #passOn(bytes: Buffer, start: number, end: number): void {
+    this.#passesOn = false
     for (
       let at = start;
       at < end && this.#socket.rawListeners('data').includes(this.#listener);

@@ -33,22 +33,23 @@ const EAGER_BYTES = 64 * 1024
  * that it missed before a resume: both bounds are added to these sizes. At most the limit, these sizes and one frame are queued.
  */
 export class Outbox {
+  // The fields that each write needs come first, as in `Connection`.
   readonly #socket: ByteSink
   readonly #flusher: Flusher
-  readonly #bounds: OutboxBounds
-  readonly #listener: OutboxListener
   /** Frames to write, in order. Most turns have one frame for a client: a field instead of an array saves memory reads for each client. */
   #frame: Frame | undefined
-  #more: Frame[] | undefined
   #bytes = 0
   #held = 0
   /** Bytes that the kernel had not taken after the last write. Cached, because asking the socket costs more than the rest of a push. */
   #behind = 0
-  #draining = false
   #allowance = 0
   #gated = true
   #awaited = false
   #closed = false
+  #more: Frame[] | undefined
+  #draining = false
+  readonly #bounds: OutboxBounds
+  readonly #listener: OutboxListener
 
   constructor(socket: ByteSink, flusher: Flusher, bounds: OutboxBounds, listener: OutboxListener) {
     this.#socket = socket

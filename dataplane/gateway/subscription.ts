@@ -274,18 +274,24 @@ function stateFrame(
 
 /** One session in one room, at the edge. Decides which of the room's frames the client gets, and when. */
 export class Subscription implements LaneMember {
+  // The fields that each message needs come first, as in `Connection`.
+  /** True once the session no longer has the subscription. */
+  removed = false
+  #phase: SubscriptionPhase
+  /** Request id of the open `leave`. */
+  leaveRequest: number | undefined
+  /** Request id of the join, until the client is known to have its answer. Until then the client may ask for the same seat again. */
+  joinRequest: number | undefined
+  /** The member at its owner, while that is this node. Undefined: unknown, or the owner is elsewhere. */
+  seat: LocalSeat | undefined
   readonly session: SubscribedSession
   readonly room: RoomAddress
   readonly roomId: string
   readonly memberId: string
   /** The open join. */
   join: JoinQuestion | undefined
-  /** Request id of the join, until the client is known to have its answer. Until then the client may ask for the same seat again. */
-  joinRequest: number | undefined
   /** Span of the join. */
   joinSpan: Span = noSpan
-  /** Request id of the open `leave`. */
-  leaveRequest: number | undefined
   /** Time of the join, on the monotonic clock. For a restored subscription: time of the restore. */
   readonly madeAt: number
   /** Time at which the open question (join, leave, attach, resync) was sent last, on the monotonic clock. */
@@ -300,8 +306,6 @@ export class Subscription implements LaneMember {
   paid: number | undefined
   /** True if the open question is not sent, because the player cannot pay for the state. */
   unpaid = false
-  /** The member at its owner, while that is this node. Undefined: unknown, or the owner is elsewhere. */
-  seat: LocalSeat | undefined
   readonly lane: Lane | undefined = undefined
   readonly place: number = 0
   readonly #held = new HeldFrames()
@@ -309,7 +313,6 @@ export class Subscription implements LaneMember {
   #layers: LayerNumbers | undefined
   /** The member id that the client knows. */
   #seatId: string
-  #phase: SubscriptionPhase
   #connection: Connection | undefined
   #attach: PendingAttach | undefined
   /** The owner's epoch under which the subscription is attached. `#seq` is the last flush that arrived under it. */

@@ -207,13 +207,22 @@ interface Detached {
 
 /** One session in one room. */
 export class Membership {
+  // The fields that each message needs come first, next to each other in memory.
   /** `Memberships.change` replaces this object. */
   member: Member
+  edge: string
+  /** Turn of its last message without a ref. Only `Turns` uses it. */
+  lastTurn: RoomTurn | undefined
+  /** True while it is a member of the room. */
+  readonly present: boolean = false
+  /** Undefined: the session has a socket, at `edge`. */
+  detached: Detached | undefined
+  /** Name for which its rates and turns are counted. */
+  readonly principal: string
+  readonly refs: Deduplicator
   /** The member as of the last flush. */
   flushed: Member
   readonly sessionId: string
-  /** Name for which its rates and turns are counted. Each message needs it. */
-  readonly principal: string
   /** Id of the membership between edge and owner. Each session has another id, so late messages of a replaced session match no seat. */
   readonly subscriptionId: string
   readonly joinRequest: number
@@ -221,21 +230,13 @@ export class Membership {
   joinedSeq: number
   /** Options of the join, in a room type with spectators. */
   readonly options: Json | undefined
-  edge: string
   codec: Subprotocol
   /** Number of resumes of the session when `edge` sent its first message for it. */
   resumes = 0
-  readonly refs: Deduplicator
-  /** Turn of its last message without a ref. Only `Turns` uses it. */
-  lastTurn: RoomTurn | undefined
   /** True if the next update acks `refs.last`. */
   ackDue = false
-  /** True while it is a member of the room. */
-  readonly present: boolean = false
   /** True if the join was delivered. */
   announced: boolean
-  /** Undefined: the session has a socket, at `edge`. */
-  detached: Detached | undefined
   /** Seq of the last update that the member got with its own layers and events. Undefined: it got all since its last attach. */
   wholeUntil: number | undefined
 
