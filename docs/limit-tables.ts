@@ -49,7 +49,7 @@ const ROWS: Readonly<Record<LimitTopic | 'loop', readonly Row[]>> = {
       metric: 'service_project_sessions_refused_total',
     },
     {
-      of: 'share of a project of [a full node](#shares-of-projects)',
+      of: 'places of a project at [a full node](#shares-of-projects)',
       variable: 'PROJECT_SHARE',
       unit: '%',
       effect: 'others get the places that become free',
@@ -58,7 +58,7 @@ const ROWS: Readonly<Record<LimitTopic | 'loop', readonly Row[]>> = {
     {
       of: 'connections of a process',
       is: '`ulimit -n` − 300',
-      effect: 'as for those without a session',
+      effect: 'as for connections without a session',
       metric: 'service_connections_dropped_total{reason="files"}',
     },
     {
@@ -127,8 +127,8 @@ const ROWS: Readonly<Record<LimitTopic | 'loop', readonly Row[]>> = {
       metric: REACHED('requests'),
     },
     {
-      of: 'replies and refusals of a member; of a room',
-      is: '256 KiB; 8 MiB',
+      of: 'replies and refusals in a room',
+      is: '256 KiB of a member, 8 MiB of all',
       effect: 'the oldest are dropped (`outcome_unknown`)',
       metric: 'service_room_errors_total{code="outcome_unknown"}',
     },
@@ -153,7 +153,7 @@ const ROWS: Readonly<Record<LimitTopic | 'loop', readonly Row[]>> = {
       metric: 'service_claims_total{result="project_full"}',
     },
     {
-      of: 'new rooms in a minute of a player, or of a token without `sub`',
+      of: 'new rooms of a player, or of a token without `sub`, in a minute',
       variable: 'NEW_ROOMS_PER_MINUTE',
       effect: '`rate_limited`',
       metric: 'service_claims_total{result="rate_limited"}',
@@ -208,8 +208,8 @@ const ROWS: Readonly<Record<LimitTopic | 'loop', readonly Row[]>> = {
       metric: 'service_resyncs_total{reason="resume"}',
     },
     {
-      of: 'parallel deliveries of notices of a node; for rooms without an owner',
-      is: '64; 64',
+      of: 'parallel deliveries of notices of a node',
+      is: '64, and 64 for rooms without an owner',
       effect: 'the others wait in Redis',
       metric: 'service_notices_oldest_seconds',
     },
@@ -227,13 +227,13 @@ const ROWS: Readonly<Record<LimitTopic | 'loop', readonly Row[]>> = {
     },
     {
       of: 'data of ended rooms in Redis',
-      is: '2 minutes; two hours after a takeover',
+      is: '2 minutes, or two hours after a takeover',
       effect: 'it expires',
       metric: 'service_redis_used_memory_bytes',
     },
     {
       of: 'bans, revocations and data of players',
-      is: 'no limit; a key in Redis each',
+      is: 'no limit; one key in Redis for each player',
       effect: FAILS,
       metric: 'service_player_changes_total',
     },
@@ -276,15 +276,15 @@ const ROWS: Readonly<Record<LimitTopic | 'loop', readonly Row[]>> = {
       effect: 'the next page has more',
     },
     {
-      of: 'wrong codes per minute at a node, of a player, an address, a project',
-      is: '10, 100, 1,000',
+      of: 'wrong codes per minute at a node',
+      is: '10 of a player, 100 of an address, 1,000 of a project',
       effect: '`rate_limited`',
       metric: 'service_wrong_codes_total',
     },
   ],
   loop: [
     {
-      of: 'one turn of room logic',
+      of: 'milliseconds of one turn of room logic',
       variable: 'TURN_LIMIT_MS',
       effect: '[the process ends](#room-code-that-does-not-return)',
       metric: 'service_room_turns_stuck_total',
@@ -303,8 +303,8 @@ const ROWS: Readonly<Record<LimitTopic | 'loop', readonly Row[]>> = {
     },
     {
       of: 'slowdown of rooms while the event loop is 40 ms late',
-      is: '2.4× (20 → 8 updates/s), up to 10×',
-      effect: '[the node is overloaded](runbooks.md#a-node-is-overloaded)',
+      is: '2.4× (8 updates/s in place of 20)',
+      effect: '[the node is overloaded](runbooks.md#a-node-is-overloaded), and slows down up to 10×',
       metric: 'service_slowdown_ratio',
     },
     {
