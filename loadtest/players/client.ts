@@ -483,15 +483,15 @@ interface Peeked {
   /** `full`: a snapshot or a resync, which contains the whole state. */
   readonly kind: 'patch' | 'full' | 'event' | 'ack' | 'move'
   readonly roomId: string
-  /** Absent: not the frame of a state, or a patch with the epoch of the frame before it. */
-  readonly epoch?: number
+  readonly epoch: number
   /** The `ref` of an ack, the `seq` of a state. */
   readonly number: number
 }
 
-/** Room of the next frames that omit theirs. */
+/** Room and epoch of the next frames that omit theirs. */
 interface StreamContext {
   roomId?: string
+  epoch?: number
 }
 
 /** Reads the head of a server frame in `roomful.v1.msgpack`, so that a spectator does not decode states. Undefined: no check needs the frame. */
@@ -503,8 +503,8 @@ export function peek(frame: Uint8Array, context: StreamContext): Peeked | undefi
   const kind = KINDS[opcode]
   if (kind === undefined) return undefined
   const { roomId = '' } = context
-  if (kind === 'move' || kind === 'event') return { kind, roomId, number: 0 }
-  if (kind === 'ack') return { kind, roomId, number: reader.value() as number }
-  const epoch = reader.value() as number | null
-  return { kind, roomId, ...(epoch !== null && { epoch }), number: reader.value() as number }
+  if (kind === 'move' || kind === 'event') return { kind, roomId, epoch: 0, number: 0 }
+  if (kind === 'ack') return { kind, roomId, epoch: 0, number: reader.value() as number }
+  context.epoch = (reader.value() as number | null) ?? context.epoch ?? 0
+  return { kind, roomId, epoch: context.epoch, number: reader.value() as number }
 }

@@ -135,7 +135,7 @@ export class Member {
   }
 
   /** A message of the room's stream has arrived. `full`: it contains the whole state. */
-  update(full: boolean, epoch = this.#epoch, seq: number, at: number): void {
+  update(full: boolean, epoch: number, seq: number, at: number): void {
     if (full || (this.#epoch !== 0 && epoch !== this.#epoch)) this.disturbed(at)
     // After a join, acks may also be late for a moment. Events may not.
     else if (this.#epoch === 0) this.acks.disturbed(at)
