@@ -106,8 +106,9 @@ class ScriptedClient {
   }
 
   storePosition(): void {
-    const last = this.heard.findLast(({ t }) => /^state\./.test(t))
-    if (last) this.position = { epoch: last.epoch, seq: last.seq }
+    const states = this.heard.filter(({ t }) => /^state\./.test(t))
+    const epoch = states.findLast((state) => state.epoch !== undefined)?.epoch
+    if (epoch !== undefined) this.position = { epoch, seq: states.at(-1)!.seq }
     const joined = this.heard.find(({ t }) => t === 'joined')
     if (joined) this.member = joined.member_id
   }
