@@ -46,7 +46,7 @@ export function untilNext(clock: Clock, everyMs: number, leastMs = everyMs / 2):
 export const sleep = (clock: Clock, ms: number): Promise<void> =>
   new Promise((resolve) => void clock.schedule(ms, resolve))
 
-/** Settles as `work` does. If that takes longer than `ms` milliseconds, settles as `late` returns or throws. */
+/** Returns the result of `work`. After `ms` milliseconds without one, calls `late` and returns its result. The error of either is thrown. */
 export async function within<T, L>(
   clock: Clock,
   ms: number,

@@ -5,7 +5,7 @@ import type { Position } from './journal.ts'
 /** An addition that a turn has requested. Only its feature knows the content. */
 export type Addition = object
 
-/** What a feature adds to the turns and the writes of one room. Each addition is stored in the commit of its turn. */
+/** Additions of a feature to the turns and writes of one room. Each addition is stored in the commit of its turn. */
 export interface Additions {
   /**
    * Returns the addition of a call of `ctx.notify`. `earlier`: number of additions that the turn has requested before. Throws a
@@ -19,8 +19,8 @@ export interface Additions {
   /** Returns the additions of turns since the last flush, for the write of the update at this position. */
   flush(at: Position): readonly Uint8Array[]
   /**
-   * Returns the additions of a write under `fence` that follows. `flushed`: additions of its update. Undefined: it writes the whole room, as
-   * of the last flush, to a store that may have lost earlier writes. Rejects with `StoreUnavailable`.
+   * Returns the additions of the next write, which is under `fence`. `flushed`: the additions of its update. Undefined: the write contains
+   * the whole room as of the last flush, because the store may have lost earlier writes. Rejects with `StoreUnavailable`.
    */
   prepare(fence: Fence, flushed?: readonly Uint8Array[]): Promise<readonly Uint8Array[]>
   /** These additions are stored. */

@@ -189,7 +189,7 @@ describe('edited room types', () => {
     })
 
   describe('a room type that is replaced', () => {
-    it('has another hash and version for the other nodes', () => {
+    it('changes the hash and the version that other nodes see', () => {
       const types = new InstalledTypes([stepping(1)])
       expect([types.hash, types.versions]).toEqual(['unknown', { steps: 1 }])
       types.replace({ ...stepping(2), codeHash: 'bbb', version: 2 })

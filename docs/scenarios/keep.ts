@@ -388,7 +388,7 @@ moving.add('R33', 'a url that cannot be opened: the client stays', (s, room) => 
     .expect({ outcomes: { a: 'done' } })
 })
 
-moving.add('R33', 'the own address is tried again, and the first connection goes on', (s, room) => {
+moving.add('R33', 'the own address is tried again, and the first connection stays', (s, room) => {
   s.server({ t: 'move', in_ms: 0 }).open({ url: ADDRESS, refuse: true })
   s.server(room.patch({ ...STATE, n: 2 }), 1).expect({ state: { ...STATE, n: 2 }, status: 'online' })
   s.open({ url: ADDRESS }).client({ t: 'move' }, 1).server({ t: 'moved' }, 1)

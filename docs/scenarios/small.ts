@@ -89,7 +89,7 @@ level.add('R31', 'an integer key is an index, a string key is a key', (s) => {
     .client(null)
 })
 
-level.add('R31', 'a table grows, is cut, and starts anew', (s) => {
+level.add('R31', 'a table grows, is cut, and restarts', (s) => {
   rawRoom(s)
   const one = { ...BEFORE, y: 1 }
   s.raw(patch(11, one, [4, 'y'], new Map([[4, 1]]))).expect({ state: one })

@@ -340,7 +340,7 @@ function TAKE.token(self) self:_ask_token() end
 
 function TAKE.moved(_, _, connection) connection.has_moved = true end
 
---- Plans to resume on a second connection, while the first goes on (R33).
+--- Plans to resume on a second connection. The first one stays open until then (R33).
 function TAKE.move(self, message)
   if self._attempt then return end
   local url = message.url or self._url

@@ -1,12 +1,21 @@
 import { type Clock, timestamp } from '../../../shared/clock.ts'
+import type { Json } from '../../../shared/json.ts'
 import type { QueueDescription } from '../../descriptions.ts'
-import type { RoomCore } from '../../room/core.ts'
-import type { QueueFigures } from '../../room/definition-types.ts'
+import type { RoomDefinition } from '../../room/definition.ts'
+import type { QueueFigures, RoomLog } from '../../room/definition-types.ts'
 import type { RoomMetrics } from '../../room/metrics.ts'
+import type { RoomAddress } from '../../traffic.ts'
 
 /** A room of the node, which may be a queue. */
 interface QueueRoom {
-  readonly core: RoomCore
+  readonly core: {
+    readonly definition: RoomDefinition
+    readonly address: RoomAddress
+    readonly roomId: string
+    readonly log: RoomLog
+    readonly state: { readonly flushed: Json }
+    readonly memberships: { readonly size: number }
+  }
 }
 
 /** The queues among the rooms of a node, as operators see them. */

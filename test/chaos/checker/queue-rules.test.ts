@@ -127,7 +127,7 @@ describe('A ticket without a match', () => {
       expect(broken(ended('seat_lost'), fault(kind, 5000))).toEqual([])
   })
 
-  it('is not lost if the queue may have ended it, and an earlier owner could not send the reason', () => {
+  it('is not lost if the queue may have ended it under an earlier owner, whose reason was lost', () => {
     const asked = (ticket: string) => (history: OpenHistory) => note(history, 5000, { kind: 'asked', ticket })
     const lost = (ticket: string) => (history: OpenHistory) =>
       note(history, 4000, { kind: 'ended', ticket, code: 'seat_lost', cancelled: false })
