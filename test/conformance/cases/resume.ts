@@ -11,7 +11,7 @@ const APPLIED = 'R22: kept messages are sent again'
 const HIGHEST = 'R24: the `ack` after a resume'
 const LOST = 'Level 2: an `error` arrives before the `ack` that covers it'
 
-/** Returns the messages of a room's stream from the patch after `seq` on. */
+/** Returns the messages of a room's stream from the patch after `seq` on. Without epochs: the first missed patch has one even if it is not new. */
 function stream(peer: Peer, roomId: string, seq: number): object[] {
   const first = peer.inbox.findIndex(
     (message) => message.t === 'state.patch' && message.room_id === roomId && message.seq > seq,
@@ -23,7 +23,6 @@ function stream(peer: Peer, roomId: string, seq: number): object[] {
         (message.t === 'state.patch' || message.t === 'event' || message.t === 'member') &&
         message.room_id === roomId,
     )
-    // The first missed patch has its epoch, whether or not it is new.
     .map((message) => ({ ...message, epoch: undefined }))
 }
 
