@@ -330,6 +330,21 @@ test('a seat that the server no longer has is joined again', async () => {
   expect([room.status, errors]).toEqual(['joined', []])
 })
 
+test('a seat that ends before its first state is joined again', async () => {
+  const { client, server, pass } = await online()
+  let joins = 0
+  server.onJoin = (join) => {
+    joins += 1
+    if (joins > 1) return server.seat(join)
+    const room = server.room('arena:lobby')
+    server.send({ t: 'joined', request_id: join.request_id, room_id: room.roomId, member_id: 'mem_1' })
+    server.deliver(room.ownLeft('session_ended'))
+  }
+  const joining = client.join('arena', { key: 'lobby' })
+  await pass(600)
+  expect([joins, (await joining).memberId]).toEqual([2, 'mem_1'])
+})
+
 test('select calls its callback only when the result of the selector changes', async () => {
   const { server, room, owner } = await inRoom()
   const seen: unknown[] = []

@@ -117,6 +117,8 @@ export class Seat {
   #memberId = ''
   #code: string | undefined
   #joinRequest: number
+  /** Id of the request that `joined` has answered last. */
+  #seatedBy: number | undefined
   #rejoinsLeft = REJOINS
   #leaving:
     | {
@@ -303,7 +305,8 @@ export class Seat {
         this.#seated(frame)
         break
       case 'left':
-        if (this.#hasSeat) this.#removed(frame)
+        // It can follow `joined` before a state that the client could read.
+        if (this.#hasSeat || this.#seatedBy === this.#joinRequest) this.#removed(frame)
         break
       case 'member':
         this.replica.receive(frame)
@@ -392,6 +395,7 @@ export class Seat {
 
   #seated({ request_id: requestId, member_id: memberId, code }: Extract<SeatFrame, { t: 'joined' }>): void {
     if (requestId !== this.#joinRequest) return
+    this.#seatedBy = requestId
     this.#memberId = memberId
     this.#code = code
     this.replica.restart()
