@@ -173,7 +173,7 @@ end
 
 -- Connections. An attempt opens a socket: {url, at, tries, moves, connection}.
 
---- Plans an attempt after a number of failures (R5). `moves`: while the connection goes on.
+--- Plans an attempt after a number of failures (R5). `moves`: while the connection continues.
 function Client:_schedule(url, tries, moves)
   self:_drop_attempt()
   local wait = tries > 0 and self._random() * math.min(10, 0.125 * 2 ^ tries) or 0

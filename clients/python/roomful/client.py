@@ -335,10 +335,11 @@ class Client:
         if attempt:
             await asyncio.sleep(self._random() * min(10, 0.125 * 2 ** min(attempt, 9)))
         token = None if self._session else await self._fetch()
-        codec = self.codec()
+        codec, began = self.codec(), self._now()
         async with asyncio.timeout(5 if self.connection else None):  # R33
             socket = await self._open_socket(url, subprotocols=[codec.subprotocol])
         connection = Connection(self, socket, codec, self.connection)
+        connection.patience -= self._now() - began  # R3
         if self.connection:
             await self._leave(self.connection, connection)
         seats = [room for room in self.seats if room.has_snapshot]
