@@ -2,8 +2,9 @@ import { type ChildProcess, fork } from 'node:child_process'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { Redis } from 'ioredis'
 import { LocalCluster } from '../../deploy/local/local-cluster.ts'
+import { CLOSE } from '../../shared/protocol/error-codes.ts'
 import { callControl, metricOf } from '../support/calls.ts'
-import { RawClient } from '../support/raw-client.ts'
+import { PATIENCE_MS, RawClient } from '../support/raw-client.ts'
 
 /** Result of an attack. */
 export interface Outcome {
@@ -11,6 +12,8 @@ export interface Outcome {
   readonly did: string
   /** Broken promises, a sentence each. False: the promise was kept. */
   readonly broken: readonly (string | false)[]
+  /** Promises about time that were kept too late, a sentence each. On a slow machine they may be. */
+  readonly slow?: readonly (string | false)[]
 }
 
 /** An attack by one player, or by a client without a token. */
@@ -71,11 +74,18 @@ export function crowds(
 
 /** Returns the milliseconds until an honest client gets its `welcome`. Infinity: the server refused it. */
 export async function newcomer(target: Target, url: string, sub: string): Promise<number> {
-  const token = await tokenFor(target, { sub })
+  const hello = { t: 'hello', project_id: target.projectId, token: await tokenFor(target, { sub }) }
   const began = performance.now()
-  const player = await enter(target, url, token).catch(() => undefined)
-  player?.client.cut()
-  return player ? performance.now() - began : Number.POSITIVE_INFINITY
+  for (;;) {
+    const client = await RawClient.open(url).catch(() => undefined)
+    const player = client && (await greet(client, hello))
+    client?.cut()
+    const took = performance.now() - began
+    if (player) return took
+    // An overloaded node refuses newcomers for some seconds. The SDK tries again.
+    if (client?.ended !== CLOSE.overloaded || took > PATIENCE_MS) return Number.POSITIVE_INFINITY
+    await sleep(250)
+  }
 }
 
 /** A service under attack. Plain data, because the attacker is another process. */

@@ -401,7 +401,7 @@ export const BACKEND_ATTACKS: readonly Attack[] = [
       arriving = false
       await Promise.all(arrivals)
       const all = [...live.map(({ player }) => player.client), ...inFlight]
-      for (const client of all) await client.until(() => client.ended !== undefined, OUT_WITHIN_MS)
+      for (const client of all) await client.until(() => client.ended !== undefined)
       const outAfter = performance.now() - began
       const left = all.filter(({ ended }) => ended === undefined).length
       const wrong = live.filter(({ player }) => player.client.ended !== CLOSE.banned).length
@@ -436,9 +436,10 @@ export const BACKEND_ATTACKS: readonly Attack[] = [
       for (const client of all) client.cut()
       return {
         did: `${all.length} sessions were closed within ${outAfter.toFixed(0)} ms; hellos after the ban ended with ${endings}; a newcomer waited ${waited.toFixed(0)} ms`,
+        slow: [outAfter > OUT_WITHIN_MS && `the last session was closed after ${outAfter.toFixed(0)} ms`],
         broken: [
           banned.status !== 200 && `the ban was answered with ${banned.status}`,
-          left > 0 && `${left} of ${all.length} sessions were open ${OUT_WITHIN_MS / 1000} s after the ban`,
+          left > 0 && `${left} of ${all.length} sessions of the banned player stayed open`,
           wrong > 0 && left === 0 && `${wrong} sessions were not closed with ${CLOSE.banned}`,
           welcomed > 0 &&
             `${welcomed} of ${hellos.length * target.wsUrls.length} hellos of a banned player got a session`,

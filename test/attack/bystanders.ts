@@ -1,4 +1,5 @@
 import { quantile } from '../../loadtest/text.ts'
+import { PATIENCE_MS } from '../support/raw-client.ts'
 import { enter, join, type Player, type Target, tokenFor } from './attack.ts'
 
 /** Interval of a bystander's pings, and of its messages. */
@@ -14,7 +15,7 @@ export interface Experience {
   readonly pings: number
   /** Number of players whose connection has ended. */
   readonly lost: number
-  /** Number of players with a message that has no ack a second after the end. */
+  /** Number of players with a message that has no ack a minute after the end. */
   readonly unanswered: number
 }
 
@@ -59,7 +60,7 @@ export class Bystanders {
   /** Returns the measurements since `begin`. */
   async experience(): Promise<Experience> {
     const open = [...this.#sent.keys()]
-    const deadline = performance.now() + 1000
+    const deadline = performance.now() + PATIENCE_MS
     const unanswered = (): string[] => open.filter((name) => this.#sent.has(name))
     while (unanswered().length > 0 && performance.now() < deadline)
       await new Promise((resolve) => setTimeout(resolve, 20))

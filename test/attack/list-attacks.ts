@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { createLog } from '../../shared/log.ts'
 import { redisStore } from '../../shared/store/redis/redis.ts'
-import { RawClient } from '../support/raw-client.ts'
+import { PATIENCE_MS, RawClient } from '../support/raw-client.ts'
 import {
   type Attack,
   breathe,
@@ -257,7 +257,7 @@ export const LIST_ATTACKS: readonly Attack[] = [
           client.send({ t: 'message', room_id: `lobby:of-${n}`, type: 'set', data: { n: change } })
         await sleep(1000)
       }
-      const until = performance.now() + 2 * CHANGE_WITHIN_MS
+      const until = performance.now() + PATIENCE_MS
       while (performance.now() < until && has.some((one) => one < change)) await sleep(50)
       const late = waits.filter((ms) => ms > CHANGE_WITHIN_MS).length
       const missing = has.filter((one) => one < change).length
@@ -265,8 +265,8 @@ export const LIST_ATTACKS: readonly Attack[] = [
       for (const client of [...clients, ...hosts.map(({ client }) => client)]) client.cut()
       return {
         did: `${change} changes of 20 rooms for 500 watchers: the slowest took ${(Math.max(...waits) / 1000).toFixed(1)} s; ${more} lists were delayed`,
+        slow: [late > 0 && `${late} changes took longer than ${CHANGE_WITHIN_MS / 1000} s`],
         broken: [
-          late > 0 && `${late} changes took longer than ${CHANGE_WITHIN_MS / 1000} s`,
           missing > 0 && `${missing} watchers did not get the last change`,
           more > 0 && `${more} lists of honest watchers were delayed`,
         ],

@@ -20,12 +20,12 @@ const HELP = `npm run attack -- [options]
 
 Starts a service of two nodes on this machine with honest players, and attacks it from another process, with one attack after the other. Prints
 for each attack its actions, the broken promises (BROKEN), and the round trips of the players in milliseconds. SLOW: their p99 has more than
-doubled.
+doubled, or a promise about time was kept too late.
 
   --seconds N     duration of each attack (10)
   --only NAMES    only these attacks, separated by commas: ${ATTACKS.map(({ name }) => name).join(', ')}
 
-The exit code is 1 if a promise was broken or the players were slow.
+The exit code is 1 if there is a BROKEN or a SLOW.
 `
 /** A shorter p99 does not count as slow: the attacker uses the same two cores. */
 const SHORT_MS = 10
@@ -62,6 +62,9 @@ function slowed(quiet: Experience, during: Experience): readonly string[] {
     : []
 }
 
+const sentences = (problems: Outcome['slow'] = []): string[] =>
+  problems.filter((problem) => problem !== false)
+
 function roundTrips({ pingP50, pingP99, ackP99 }: Experience): string {
   const ms = (value: number): string => `${value.toFixed(1)} ms`
   return `ping p50 ${ms(pingP50)}, p99 ${ms(pingP99)}; move to ack p99 ${ms(ackP99)}`
@@ -79,11 +82,12 @@ async function main(): Promise<number> {
     say(`without an attack: ${roundTrips(quiet)}`)
     for (const [index, attack] of attacks.entries()) {
       say(`\n${index + 1}/${attacks.length} ${attack.name}: ${attack.holds}`)
-      const { did, broken, during } = await siege.assault(attack, seconds)
+      const { did, broken, slow, during } = await siege.assault(attack, seconds)
       say(`  ${did}`)
       say(`  ${roundTrips(during)}`)
       const problems = [
         ...broken.map((problem) => `BROKEN: ${problem}`),
+        ...slow.map((problem) => `SLOW: ${problem}`),
         ...(attack.ignoresTimes ? [] : slowed(quiet, during)),
       ]
       for (const problem of problems) say(`  ${problem}`)
@@ -107,7 +111,10 @@ interface Order {
 }
 
 /** Result of one attack, with the measurements of the players. */
-interface Assault extends Outcome {
+interface Assault {
+  readonly did: string
+  readonly broken: readonly string[]
+  readonly slow: readonly string[]
   readonly during: Experience
 }
 
@@ -169,8 +176,8 @@ class Siege {
       ...this.#fallen.splice(0),
       during.lost > 0 && `${during.lost} bystanders have lost their connection`,
       during.unanswered > 0 && `${during.unanswered} bystanders had no answer`,
-    ].filter((problem) => problem !== false)
-    return { did: outcome.did, broken, during }
+    ]
+    return { did: outcome.did, broken: sentences(broken), slow: sentences(outcome.slow), during }
   }
 
   async end(): Promise<void> {

@@ -8,7 +8,7 @@ export const OPCODE = { text: 1, binary: 2, ping: 9, pong: 10 } as const
 type ReceivedMessage = { readonly t: string } & Readonly<Record<string, unknown>>
 
 /** Time limit of an answer. */
-const PATIENCE_MS = 10_000
+export const PATIENCE_MS = 60_000
 
 /**
  * A websocket client in the JSON subprotocol that can also send floods of control frames and broken frames. It does not store the server's
