@@ -40,15 +40,9 @@ const ERROR_ROWS: Readonly<Record<Exclude<RoomfulErrorCode, 'normal'>, readonly 
       'too many sessions, or far too many messages. The client closes',
       'Close other tabs, or send less',
     ],
-    [TICKET, 'the player has created too many rooms in a minute', 'Queue again after a minute'],
+    [TICKET, 'the player has created too many rooms', 'Queue again after a minute'],
   ],
-  matched: [
-    [
-      TICKET,
-      'only on the wire: the match is made, and `match` names its room',
-      'Nothing: the SDK joins the room',
-    ],
-  ],
+  matched: [[TICKET, 'only on the wire: `match` names the room of the match', 'Nothing: the SDK joins it']],
   payload_too_large: [[SEND, 'the message exceeds `MAX_MESSAGE_BYTES`', 'Send less']],
   too_many_requests: [['`request`', '32 requests of the room have no reply yet', 'Await replies first']],
   no_reply: [['`request`', 'the message was applied, but its type has no reply', 'Use `send`']],
@@ -71,7 +65,7 @@ const ERROR_ROWS: Readonly<Record<Exclude<RoomfulErrorCode, 'normal'>, readonly 
   ],
   invalid_options: [
     ['`connect`', 'the address does not begin with `ws://` or `wss://`', 'Fix the page'],
-    [JOIN, 'the options do not fit, or the room type has no spectators', 'Fix the page'],
+    [JOIN, 'the options do not fit, or the type has no spectators', 'Fix the page'],
     [
       '`rooms`, `joinOrCreate`',
       'the query does not fit, or looks at more than 10,000 rooms',
@@ -88,7 +82,7 @@ const ERROR_ROWS: Readonly<Record<Exclude<RoomfulErrorCode, 'normal'>, readonly 
   banned: [
     [
       `${JOIN}, ${CONNECTION}`,
-      'the player is banned from the [room](rooms.md#bans), its type or the [project](operations.md#ban-a-player)',
+      'the player is banned from the [room](rooms.md#bans), its type or the project',
       PLAYER_TEXT,
     ],
     [TICKET, 'the player is banned from the queue or from the room type of its matches', PLAYER_TEXT],
@@ -100,8 +94,13 @@ const ERROR_ROWS: Readonly<Record<Exclude<RoomfulErrorCode, 'normal'>, readonly 
     [`${JOIN}, \`watchRooms\``, 'the client is in 16 rooms, or watches 4 lists', 'Leave one'],
     [
       JOIN,
-      'the player has [4 seats](rooms.md#a-player-who-joins-twice) in the room, or created too many lasting rooms',
-      'Leave a room, or end some',
+      'the player has [4 seats](rooms.md#a-player-who-joins-twice) in the room',
+      'Leave with another client',
+    ],
+    [
+      JOIN,
+      'the player has created [too many rooms](limits.md#rooms-and-lists) that sleep or have timers',
+      'Wait until one ends',
     ],
     [JOIN, 'too many clients share a token [without `sub`](limits.md#guests)', 'Give each player a `sub`'],
   ],
@@ -144,17 +143,15 @@ const ERROR_ROWS: Readonly<Record<Exclude<RoomfulErrorCode, 'normal'>, readonly 
   ticket_refused: [
     [
       TICKET,
-      '`entry` has refused the ticket, or matches have refused the player too often. `message` is the reason',
+      '`entry` refused the ticket, or [three matches](#if-a-match-fails) refused the player. `message` is the reason',
       PLAYER_TEXT,
     ],
   ],
-  party_refused: [
-    [TICKET, '`admit` of the match has refused another player of the party', 'Tell the player'],
-  ],
+  party_refused: [[TICKET, '`admit` of the match refused another player of the party', 'Tell the player']],
   match_failed: [
     [
       TICKET,
-      "three matches, each with other players, have failed in the game's code",
+      "three [matches](#if-a-match-fails) have failed in the game's code",
       "Look into the server's log",
     ],
   ],
@@ -168,7 +165,7 @@ const ERROR_ROWS: Readonly<Record<Exclude<RoomfulErrorCode, 'normal'>, readonly 
     [JOIN, 'the seat, from `client.seats()`, has ended', 'Join the room without it'],
     [
       TICKET,
-      'the client was disconnected for longer than `reconnectSeconds`, or the player was kicked or banned. Then `message` is the reason',
+      'the client was disconnected for longer than `reconnectSeconds`, or the player was kicked or banned, and `message` is the reason',
       'Offer to queue again',
     ],
   ],

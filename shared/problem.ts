@@ -22,7 +22,10 @@ export const CONTROL_PROBLEMS = {
   unsupported_media_type: { status: 415, title: 'The body is not plain application/json' },
   room_full: { status: 409, title: 'The room has too few free seats' },
   project_full: { status: 409, title: 'The project has its maximum number of rooms' },
-  too_many_rooms: { status: 409, title: 'The key has created its maximum number of lasting rooms' },
+  too_many_rooms: {
+    status: 409,
+    title: 'The key has created its maximum number of rooms that sleep or have timers',
+  },
   room_logic_refused: { status: 409, title: 'The logic of the room refused' },
   rate_limited: { status: 429, title: 'Too many requests' },
   room_logic_failed: { status: 500, title: 'The logic of the room failed' },
