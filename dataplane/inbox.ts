@@ -108,6 +108,11 @@ export class Inbox {
     return [...this.#waiting.values()].filter((waiting) => typeof waiting !== 'function')
   }
 
+  /** True if a join of this member waits. */
+  hasJoin(memberId: string): boolean {
+    return this.#waiting.has(`join ${memberId}`)
+  }
+
   get empty(): boolean {
     return this.#waiting.size === 0
   }

@@ -538,6 +538,21 @@ describe('a node that closes', () => {
     expect(await bench.store.store.rooms.inspect('prj_test/counter:a')).toMatchObject({ owner: null })
   })
 
+  it('leaves a join that waited for the store to the next owner, if the room ends meanwhile', async () => {
+    const { bench, ann } = await roomWith(counter(), ['ann'])
+    bench.store.mood = 'silent'
+    bench.message('counter', 'ann', 'end', null, 1)
+    await bench.advance(50)
+    const bob = bench.askToJoin('counter', 'bob')
+    const eve = bench.askToJoin('counter', 'eve')
+    bench.send('counter', 'eve', { kind: 'detach' })
+    await bench.advance(5000, 50)
+    bench.store.mood = 'fine'
+    await bench.advance(5000, 50)
+    expect(ann.heard).toEqual(['hello "ann"', 'over null', '-ann closed'])
+    expect([ann.inRoom, bob.inRoom, eve.inRoom]).toEqual([false, true, false])
+  })
+
   it('waits for handoffs, and forwards the messages that waited in those rooms to the next owner', async () => {
     const { bench } = await roomWith(counting('journal'), ['ann'])
     bench.mayAct = false

@@ -121,7 +121,7 @@ export class Room {
   #waitsToEnd = false
   /** True while due rows wait in the inbox. */
   #dueWaits = false
-  /** Requests that arrived while the room was ending. The next owner handles them. */
+  /** Joins and requests that the room no longer decides, because it is ending. The next owner handles them. */
   readonly #late: Inbox
   /** State of the record at the last look. */
   #seen: { readonly uncertain: boolean; readonly epoch: number }
@@ -408,7 +408,8 @@ export class Room {
         else this.#wait({ message, from }, this.#late)
         break
       default:
-        this.#admission.receive(message, from)
+        if (this.#late.hasJoin(message.member_id)) this.#wait({ message, from }, this.#late)
+        else this.#admission.receive(message, from)
     }
   }
 
@@ -435,7 +436,8 @@ export class Room {
 
   /** Joins that the room can no longer decide wait for the next owner. */
   #takeLate(): void {
-    for (const request of this.#admission.late.splice(0)) this.#wait({ message: request, from: request.edge })
+    for (const request of this.#admission.late.splice(0))
+      this.#wait({ message: request, from: request.edge }, this.#late)
   }
 
   /** The room has changed: schedules the next flush, at the room's rate or `soon`. */
