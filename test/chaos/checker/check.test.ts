@@ -289,14 +289,14 @@ describe('A list of rooms', () => {
 
   it('may have a room of a draining node whose successor was killed, or missed the hand-over', () => {
     const handedOver =
-      (faultAfter: number, forget = false, kind: 'kill' | 'redis_kept' = 'kill') =>
+      (faultAfter: number, forget = false, kind: FaultKind = 'kill', amount?: string) =>
       (history: OpenHistory) => {
         const at = history.end.at - 6000
         ended(history, 6000)
         Object.assign(history.store.at(-1)!, { forget })
         history.faults.push(
           { kind: 'drain', node: 'node_c', at: at - 500, until: history.end.at - 1000 },
-          { kind, node: 'node_b', at: at + faultAfter, until: at + faultAfter },
+          { kind, node: 'node_b', at: at + faultAfter, until: at + faultAfter, ...(amount && { amount }) },
         )
       }
     expect(lobby(handedOver(1000))).not.toContain('listed_ghost')
@@ -305,6 +305,8 @@ describe('A list of rooms', () => {
     expect(lobby(handedOver(1000, true))).toContain('listed_ghost')
     expect(lobby(handedOver(-1000, false, 'redis_kept'))).not.toContain('listed_ghost')
     expect(lobby(handedOver(-1100, false, 'redis_kept'))).toContain('listed_ghost')
+    expect(lobby(handedOver(-2000, false, 'delay', '1000 ms'))).not.toContain('listed_ghost')
+    expect(lobby(handedOver(-1000, false, 'delay', '999 ms'))).toContain('listed_ghost')
   })
 
   it('may have a room that was claimed again', () => {

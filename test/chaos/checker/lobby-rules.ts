@@ -1,6 +1,6 @@
 import type { LobbyState } from '../rooms.ts'
 import type { Expected, History, ListedRow, Lobby, LobbyRecord, Violation } from './history.ts'
-import { DETECTED_LEASES, FREEZING, type Ownerships } from './ownership.ts'
+import { DETECTED_LEASES, freezing, type Ownerships } from './ownership.ts'
 
 /** A room that has ended, or whose owner has died, leaves all lists within one lease and this time. */
 const GHOST_MS = 2000
@@ -126,10 +126,11 @@ class Lives {
     const drains = faults.some(
       (fault) => fault.kind === 'drain' && fault.node === node && fault.at <= began && began <= fault.until,
     )
-    const isLost = faults.some(({ kind, node: other, at, until }) => {
-      if (other === node || at > ended + run.lease_ms) return false
-      return kind === 'kill' ? at >= began : FREEZING.includes(kind) && until >= began - run.lease_ms
-    })
+    const kills = faults.filter(({ kind, at }) => kind === 'kill' && at >= began)
+    const outages = freezing(faults, run.lease_ms).filter(({ until }) => until >= began - run.lease_ms)
+    const isLost = [...kills, ...outages].some(
+      ({ node: other, at }) => other !== node && at <= ended + run.lease_ms,
+    )
     return drains && forget !== true && isLost
   }
 

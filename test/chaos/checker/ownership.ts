@@ -21,8 +21,8 @@ const OUTAGES: readonly FaultKind[] = [
   'redis_pause',
   'stall',
 ]
-/** Faults in which an owner stops when its lease has expired, as in a delay that is longer than the lease. A stall is a time without answers of the store. */
-export const FREEZING: readonly FaultKind[] = [
+/** Faults in which an owner stops when its lease has expired. A stall is a time without answers of the store. */
+const FREEZING: readonly FaultKind[] = [
   'pause',
   'blackhole',
   'redis_kept',
@@ -232,10 +232,8 @@ export class Ownerships {
 
   /** Milliseconds between two times in which a room of `node` stood still, because its node could not reach the store. */
   frozen(node: string, from: number, to: number): number {
-    const still = this.#faults
-      .filter((fault) => FREEZING.includes(fault.kind) || delayOf(fault) >= this.#leaseMs)
+    const still = freezing(this.#faults, this.#leaseMs)
       .filter((fault) => fault.node === undefined || fault.node === node)
-      .map(arrived)
       .map(({ at, until }) => ({ begin: Math.max(from, at + this.#leaseMs), end: Math.min(to, until) }))
       .sort((a, b) => a.begin - b.begin)
     let frozen = 0
@@ -314,6 +312,10 @@ const delayOf = ({ kind, amount }: Fault): number =>
 
 /** Extends a delay until the last delayed message has arrived. */
 const arrived = (fault: Fault): Fault => ({ ...fault, until: fault.until + delayOf(fault) })
+
+/** Faults in which an owner stops when its lease has expired: outages, and delays that are as long as the lease. */
+export const freezing = (faults: readonly Fault[], leaseMs: number): Fault[] =>
+  faults.filter((fault) => FREEZING.includes(fault.kind) || delayOf(fault) >= leaseMs).map(arrived)
 
 /** Time until which faults at `at` last, together with faults that begin within `apartMs` after them. */
 function lasting(faults: readonly Fault[], at: number, apartMs: number): number {

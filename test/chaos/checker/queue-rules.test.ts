@@ -108,6 +108,29 @@ describe('A match of a cancelled ticket', () => {
   })
 })
 
+describe('A match of which players are told after one has cancelled', () => {
+  const short = PLANTED_IN_QUEUE.match_short!
+  const cancelled = (history: OpenHistory) =>
+    note(history, 5500, { kind: 'ended', ticket: 'gil/1/0', code: 'cancelled', cancelled: true })
+  const toldLate = (history: OpenHistory) => {
+    queued(history, 'announced').at = history.end.at - 5000
+  }
+  const loaded = (before: number) => (history: OpenHistory) => note(history, before, { kind: 'loaded' })
+  const unnotified = (history: OpenHistory) => {
+    const { records } = history.queue!
+    history.queue!.records = records.filter(
+      ({ client, kind }) => client !== 'gil' || (kind !== 'announced' && kind !== 'matched'),
+    )
+  }
+
+  it('is right if the match was made before the player loaded its page again', () => {
+    expect(broken(unnotified, cancelled, toldLate)).toEqual(['match_short'])
+    expect(broken(unnotified, loaded(5900), cancelled, toldLate)).toEqual([])
+    expect(broken(unnotified, loaded(6900), cancelled, toldLate)).toEqual(['match_short'])
+    expect(broken(short, loaded(6900))).toEqual(['match_short'])
+  })
+})
+
 describe('A ticket without a match', () => {
   it('is not lost if its player cancelled it', () => {
     expect(broken(ended('cancelled', true))).toEqual([])

@@ -84,7 +84,7 @@ function refused(record: Of<'announced'>): Violation[] {
 
 /**
  * A queue that has confirmed a cancelled ticket notifies no player of a match of this ticket. If the queue had committed the match before,
- * the player that cancels is notified as well.
+ * the player that cancels is notified as well, but not its next page: that has cancelled a ticket of its own.
  */
 function short(record: Of<'announced'>, { records }: Queue, matches: Matches): Violation[] {
   const { at, room, tickets } = record
@@ -98,6 +98,8 @@ function short(record: Of<'announced'>, { records }: Queue, matches: Matches): V
       (other) => other.kind === 'announced' && other.client === cancelled.client && other.room === room,
     )
     if (wasTold || matches.storeLost(cancelled.at, at)) return []
+    const madeAt = matches.reservedFrom(room, cancelled.client)
+    if (madeAt !== undefined && hasForgotten(records, cancelled.client, madeAt, cancelled.at)) return []
     return [violation(record, 'match_short', `${ticket} was cancelled before`, room)]
   })
 }
