@@ -21,12 +21,8 @@ const coins = new Coins(env.DATABASE_FILE ?? 'game.db')
 /** Returns the player of a browser, and makes a new one for a browser without a valid cookie. If you have a login, use its player id. */
 async function playerOf(c: Context): Promise<string> {
   const player = (await getSignedCookie(c, secret, 'player')) || randomUUID()
-  await setSignedCookie(c, 'player', player, secret, {
-    httpOnly: true,
-    secure: inProduction,
-    sameSite: 'Lax',
-    maxAge: 365 * 24 * 3600,
-  })
+  const kept = { httpOnly: true, sameSite: 'Lax', maxAge: 365 * 24 * 3600 } as const
+  await setSignedCookie(c, 'player', player, secret, { ...kept, secure: inProduction })
   return player
 }
 

@@ -28,6 +28,7 @@ const quiz = defineRoom({
   type: 'quiz',
   maxPlayers: 8,
   sameSub: 'replace',
+  reconnectSeconds: 20,
   codes: true,
   options: v.object({
     mode: v.optional(v.picklist(['open', 'friends', 'match']), 'open'),
