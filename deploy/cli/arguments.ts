@@ -76,7 +76,9 @@ export function parseArguments(all: readonly string[]): Request {
     const isGroup = !rawName.startsWith('--') && all[index] !== rawName
     if (isGroup || !Object.hasOwn(OPTIONS, name)) return mistake(wrongOption(all[index]!))
     if (name !== 'workers' && value !== undefined)
-      return mistake(`${rawName} accepts no value, but has ${value}: write it behind a space`)
+      return mistake(
+        `${rawName} accepts no value, but has ${value}: ${name === 'help' ? 'write it behind a space' : 'leave it out'}`,
+      )
   }
   if (options.filter(({ name }) => name === 'workers').length > 1)
     return mistake('--workers is given twice; once is enough')
