@@ -95,7 +95,7 @@ const ERROR_ROWS: Readonly<Record<Exclude<RoomfulErrorCode, 'normal'>, readonly 
     [
       JOIN,
       'the player has [4 seats](rooms.md#a-player-who-joins-twice) in the room',
-      'Leave with another client',
+      'Leave the room in another tab or device',
     ],
     [
       JOIN,
@@ -162,7 +162,7 @@ const ERROR_ROWS: Readonly<Record<Exclude<RoomfulErrorCode, 'normal'>, readonly 
   party_full: [[TICKET, 'the party is complete', 'Make another party']],
   party_timeout: [[TICKET, 'the party was incomplete for 60 s', 'Share the code again, and queue']],
   seat_lost: [
-    [JOIN, 'the seat, from `client.seats()`, has ended', 'Join the room without it'],
+    [JOIN, 'the seat, from `client.seats()`, has ended', 'Call `join(type, { key })`'],
     [
       TICKET,
       'the client was disconnected for longer than `reconnectSeconds`, or the player was kicked or banned, and `message` is the reason',
