@@ -122,7 +122,7 @@ export const playersTable = (): string =>
       'bytes/s out',
       'edges per room, by chance',
       'clusters',
-      'of each: node checks/s',
+      'node checks/s',
       'sessions written/s',
       'bus/s, by chance',
       'journal commits/s',
