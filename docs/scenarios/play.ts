@@ -17,6 +17,17 @@ level.first('R2', 'nothing is sent between hello and welcome', (s) => {
   s.welcome().expect({ status: 'online' })
 })
 
+level.add(
+  'R2',
+  'a join before welcome is sent after it',
+  (s) => {
+    s.close(4300).open({ url: ADDRESS }).client({ t: 'hello' })
+    s.do('join', { as: 'j', room_type: 'arena', options: { key: 'lobby' } }).client(null)
+    s.welcome().client({ t: 'join', request_id: 1, room_type: 'arena' }).client(null)
+  },
+  { start: 'online' },
+)
+
 level.first('R2', 'without a welcome in 10 seconds the client connects again', (s) => {
   s.do('connect').open({ url: ADDRESS }).client({ t: 'hello' })
   s.wait(10_000).closed(1)
