@@ -618,6 +618,85 @@ describe('a hole in an array', () => {
   })
 })
 
+describe('a value that is changed after it was put into the state', () => {
+  type Item = { x: number }
+  type Bags = { deck: Item[]; bags: Record<string, { x: number; items: Item[] }>; log?: number[] }
+  const ended = (turn: (state: Bags) => unknown): (() => Bags) => {
+    const live = new LiveState({ deck: [{ x: 1 }, { x: 2 }], bags: { ann: { x: 0, items: [] } } }, UNLIMITED)
+    turn(live.begin() as Bags)
+    return () => {
+      live.commit()
+      return live.plain() as Bags
+    }
+  }
+  const fresh = () => ({ x: 1, items: [] as Item[] })
+
+  it.each<[what: string, turn: (state: Bags) => unknown, at: string]>([
+    [
+      'an array',
+      (s) => {
+        // biome-ignore lint/suspicious/noAssignInExpressions: this is the mistake.
+        const log = (s.log ??= [])
+        log.push(1)
+      },
+      'array at /log',
+    ],
+    [
+      'an object',
+      (s) => {
+        const bag = fresh()
+        s.bags.bob = bag
+        s.bags.bob.items.push({ x: 3 })
+        bag.x += 1
+      },
+      'object at /bags/bob',
+    ],
+    [
+      'an array in it',
+      (s) => {
+        const bag = fresh()
+        s.bags.bob = bag
+        s.bags.bob.x = 2
+        bag.items.push({ x: 3 })
+      },
+      'object at /bags/bob',
+    ],
+    [
+      'an element',
+      (s) => {
+        const card = { x: 7 }
+        s.deck.push(card)
+        s.deck.shift()
+        card.x = 8
+      },
+      'object at /deck/1',
+    ],
+  ])('fails the turn: %s', (_, turn, at) => {
+    expect(ended(turn)).toThrow(`the ${at} was changed after it was put into the state`)
+  })
+
+  it('is allowed if the state gets it again, or has it no longer', () => {
+    const state = ended((s) => {
+      const card = { x: 7 }
+      s.bags.bob = { ...s.bags.ann!, x: 3 }
+      s.bags.ann!.items.push({ x: 5 })
+      s.bags.bob.x = 4
+      for (const bag of Object.values(s.bags)) {
+        card.x += 1
+        bag.items.push(card)
+      }
+      const gone = fresh()
+      s.bags.eve = gone
+      delete s.bags.eve
+      gone.x = 2
+    })()
+    expect(state.bags).toEqual({
+      ann: { x: 0, items: [{ x: 5 }, { x: 8 }] },
+      bob: { x: 4, items: [{ x: 9 }] },
+    })
+  })
+})
+
 const cyclic: { self?: object } = {}
 cyclic.self = cyclic
 

@@ -61,6 +61,8 @@ export class LiveTree implements Tree {
   #deleted: [LiveObject, string][] = []
   /** By array that has had a hole in this turn, the error for the write that made it. */
   readonly #holes = new Map<Live, NotJson>()
+  /** Arrays and objects that this turn has put into the tree, each followed by its copy. */
+  #given: object[] = []
   /** Number of holes that this turn has left behind the ends of arrays. */
   #leftHoles = 0
   #open = false
@@ -88,12 +90,14 @@ export class LiveTree implements Tree {
 
   /**
    * Ends the turn, and keeps its changes. Returns true if it wrote anything. Throws NotJson if an array has a hole, or a RoomLogicError if a
-   * pattern runs through a value that is not an object, or if a function returns an invalid name. Only what the turn has written is checked.
+   * pattern runs through a value that is not an object, if a function returns an invalid name, or if a value was changed after it was put into
+   * the tree: the copy would not have the change. Only what the turn has written is checked.
    */
   commit(): boolean {
     for (const [array, error] of this.#holes)
       if (array instanceof LiveArray && array.holes > 0 && this.#has(array)) throw error
     const wrote = this.#steps > 0
+    if (this.#given.length > 0) this.#requireUnchanged()
     if (this.hidden && wrote) this.#requireFitting()
     for (const [container, key] of this.#deleted)
       if ((container.target[key] as unknown) === DELETED) delete container.target[key]
@@ -106,6 +110,51 @@ export class LiveTree implements Tree {
     this.#undoTo(0)
     this.marks.undoTo(this.#marked)
     this.#end()
+  }
+
+  #requireUnchanged(): void {
+    // A value that was put in several times may have been changed in between.
+    const seen = new Set<object>()
+    for (let i = this.#given.length - 2; i >= 0; i -= 2) {
+      const given = this.#given[i]!
+      const copy = this.#given[i + 1] as Live
+      if (seen.has(given) || !this.#has(copy)) continue
+      seen.add(given)
+      if (!this.#hasChanged(given, copy)) continue
+      const { path } = notJson(copy, undefined, '')
+      throw new RoomLogicError(
+        `the ${copy.isArray ? 'array' : 'object'} at ${path} was changed after it was put into the state, which has a copy: change the copy. In place of \`(state.list ??= []).push(x)\`, write \`state.list ??= []\` and then \`state.list.push(x)\``,
+      )
+    }
+  }
+
+  /** True if a value has changed since `copy` was made of it. What the turn has written to the copy does not count. */
+  #hasChanged(given: object, copy: Live): boolean {
+    if (copy instanceof LiveArray) {
+      const { target } = copy
+      const list = given as readonly unknown[]
+      const isSame = list.length === target.length && target.every((slot, i) => this.#isSame(list[i], slot))
+      return !isSame && !this.#hasWritten(copy)
+    }
+    const object = copy as LiveObject
+    const from = given as { readonly [key: string]: unknown }
+    const differs = (key: string): boolean =>
+      !this.#isSame(from[key], object.own(key)) && !this.#hasWritten(object, key)
+    return Object.keys(from).some(differs) || Object.keys(object.target).some(differs)
+  }
+
+  #isSame(part: unknown, slot: Before): boolean {
+    if (typeof part !== 'object' || part === null) return part === slot
+    // A view changes with the state.
+    return containerOf(part) !== undefined || (slot instanceof Live && !this.#hasChanged(part, slot))
+  }
+
+  #hasWritten(container: Live, key?: string): boolean {
+    for (let i = 0; i < this.#steps; i++) {
+      const step = this.#log[i]!
+      if (step.container === container && (key === undefined || step.key === key)) return true
+    }
+    return false
   }
 
   #requireFitting(): void {
@@ -133,6 +182,7 @@ export class LiveTree implements Tree {
     this.#steps = 0
     if (this.#deleted.length > 0) this.#deleted = []
     if (this.#holes.size > 0) this.#holes.clear()
+    if (this.#given.length > 0) this.#given = []
     this.#leftHoles = 0
     this.#open = false
   }
@@ -202,6 +252,8 @@ export class LiveTree implements Tree {
       const copy = this.#copy(value, place, parent, key, parent.depth + 1, [])
       copy.parent = parent
       copy.key = key
+      // The whole state comes from a handler that has ended.
+      if (parent !== this.holder && containerOf(value) === undefined) this.#given.push(value, copy)
       return copy
     } catch (error) {
       this.#undoTo(steps)
