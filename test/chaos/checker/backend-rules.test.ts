@@ -32,6 +32,21 @@ describe('Calls', () => {
     expect(names(held)).toEqual([])
   })
 
+  it('may be gone after the end of the room without an answer, if the next owner has none of them', () => {
+    const ended = (first: readonly string[]) => (bank: BankScenario) => {
+      bank.do('a')
+      bank.do('b')
+      bank.close()
+      Object.assign(write(bank, 'release'), { ok: undefined })
+      Object.assign(write(bank, 'snapshot'), {
+        content: { ...write(bank, 'snapshot').content, calls: first },
+      })
+    }
+    expect(names(ended([]))).toEqual([])
+    expect(names(ended(['c']))).toEqual([])
+    expect(names(ended(['a']))).toEqual(['call_lost'])
+  })
+
   it('may have their effect after a write without an answer that did not take effect', () => {
     const again = (stood: boolean) => (bank: BankScenario) => {
       bank.call('a')

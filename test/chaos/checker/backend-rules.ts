@@ -177,7 +177,7 @@ function livesOf(history: History, ownerships: Ownerships, room: string): Life[]
   for (const ownership of ownerships.of(room)) {
     const { claim } = ownership
     const ended = ends.some(
-      ({ epoch, ok }) => epoch >= before && epoch < claim.epoch && (ok || isEmpty(claim, writes)),
+      ({ epoch, ok }) => epoch >= before && epoch < claim.epoch && (ok || isAnew(claim, writes)),
     )
     before = claim.epoch
     const isNew = parts.length === 0 || ended || lost.has(claim.epoch)
@@ -194,9 +194,13 @@ function livesOf(history: History, ownerships: Ownerships, room: string): Life[]
   return lives
 }
 
-/** True if the owner started with a bank without effects. Its first write is the whole room. */
-const isEmpty = ({ epoch }: StoreRecord, writes: readonly StoreRecord[]): boolean =>
-  !writes.find((write) => write.epoch === epoch)?.content?.calls?.length
+/** True if the owner started with a bank without the effects of owners before. Its first write is the whole room. */
+function isAnew({ epoch }: StoreRecord, writes: readonly StoreRecord[]): boolean {
+  const first = writes.find((write) => write.epoch === epoch)?.content?.calls ?? []
+  return !writes.some(
+    (write) => write.epoch < epoch && first.some((call) => write.content?.calls?.includes(call)),
+  )
+}
 
 function effectOf(record: StoreRecord, writes: readonly StoreRecord[], claims: readonly Ownership[]): Effect {
   if (record.ok) return 'yes'
