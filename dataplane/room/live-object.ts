@@ -178,11 +178,15 @@ export class LiveObject extends Live {
   flushed: MutableObject | undefined
   first: Mark | undefined
   last: Mark | undefined
-  /** Number of entries. */
   #size = 0
 
   get isArray(): false {
     return false
+  }
+
+  /** Number of entries. */
+  get size(): number {
+    return this.#size
   }
 
   get(target: Record<string, Slot>, key: string | symbol): unknown {

@@ -138,9 +138,12 @@ export class LiveTree implements Tree {
     }
     const object = copy as LiveObject
     const from = given as { readonly [key: string]: unknown }
-    const differs = (key: string): boolean =>
-      !this.#isSame(from[key], object.own(key)) && !this.#hasWritten(object, key)
-    return Object.keys(from).some(differs) || Object.keys(object.target).some(differs)
+    const keys = Object.keys(from)
+    const differs = (key: string): boolean => !this.#isSame(from[key], object.own(key))
+    if (keys.length === object.size && !keys.some(differs)) return false
+    return [...keys, ...Object.keys(object.target)].some(
+      (key) => differs(key) && !this.#hasWritten(object, key),
+    )
   }
 
   #isSame(part: unknown, slot: Before): boolean {

@@ -72,8 +72,8 @@ describe('a flush', () => {
       live.flush()
       const counts = [numbers.mock.calls.length, walks.mock.calls.length]
       vi.restoreAllMocks()
-      // Only new values are walked: for the copy, for the flushed state, and for the delta.
-      expect(counts).toEqual([hashed, what === 'a push' ? 3 : 0])
+      // Only new values are walked: for the copy, at the end of the turn, for the flushed state, and for the delta.
+      expect(counts).toEqual([hashed, what === 'a push' ? 4 : 0])
       const after = live.base as Wide
       expect([
         after === before,
