@@ -1,4 +1,5 @@
 import { randomUUID } from 'node:crypto'
+import { setTimeout as sleep } from 'node:timers/promises'
 import { callControl } from '../support/calls.ts'
 import { CODECS, type Codec } from './messages.ts'
 import { Bell, Failure, Peer, type PeerOptions, Session } from './peer.ts'
@@ -55,6 +56,7 @@ export class Topic {
 /** Close codes of the page that the cases expect. */
 export const CLOSE = {
   goodbye: 1000,
+  try_again: 1013,
   protocol_error: 4000,
   unauthenticated: 4001,
   revoked: 4003,
@@ -65,6 +67,9 @@ export const CLOSE = {
   token_expired: 4200,
   resume_failed: 4300,
 } as const
+
+/** Time before a client whose hello was refused with 1013 tries again. */
+const AGAIN_MS = 1000
 
 /** Returns the number of a counter. */
 export const counted = (view: RoomView): number => (view.state as { count: number }).count
@@ -141,13 +146,38 @@ export class Stage {
 
   /** Connects a client with a new session. */
   async connect(codec: Codec, request: TokenRequest = {}, options: PeerOptions = {}): Promise<Peer> {
-    return this.greet(await this.open(codec, options), await this.token(request))
+    return this.connectWith(codec, await this.token(request), options)
+  }
+
+  /** As `connect`, with `token`. */
+  async connectWith(codec: Codec, token: string, options: PeerOptions = {}): Promise<Peer> {
+    return this.welcomed(await this.ask(codec, token, options))
+  }
+
+  /** Sends hello with `token`, and waits for any answer. A server bounds the connections of a player: after 1013, the client tries again (R5). */
+  async ask(codec: Codec, token: string, options: PeerOptions = {}): Promise<Peer> {
+    for (;;) {
+      const peer = await this.open(codec, options)
+      this.hello(peer, token)
+      const isAnswered = () => peer.inbox.length > 0 || peer.ending !== undefined
+      await peer.until('the hello is answered', isAnswered, undefined, 'even closed')
+      if (peer.ending?.code !== CLOSE.try_again) return peer
+      await sleep(AGAIN_MS)
+    }
   }
 
   /** Sends hello with `token`, and waits for `welcome`. */
-  async greet(peer: Peer, token: string): Promise<Peer> {
+  greet(peer: Peer, token: string): Promise<Peer> {
+    this.hello(peer, token)
+    return this.welcomed(peer)
+  }
+
+  private hello(peer: Peer, token: string): void {
     const { projectId, features } = peer.session
     peer.send({ t: 'hello', project_id: projectId, token, ...(features.length > 0 && { features }) })
+  }
+
+  private async welcomed(peer: Peer): Promise<Peer> {
     const welcome = await peer.expect('welcome')
     if (welcome.resumed) peer.fail('a new session is welcomed as resumed')
     return peer

@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from 'node:timers/promises'
 import { isDeepStrictEqual } from 'node:util'
 import { encode } from '@msgpack/msgpack'
 import WebSocket from 'ws'
@@ -21,6 +22,9 @@ export const SUBPROTOCOL: Readonly<Record<Codec, string>> = {
 
 /** Time limit of everything without a time limit in the page. */
 const PATIENCE_MS = 180_000
+
+/** Time before a join that was refused with `rate_limited` is sent again. A server bounds the new rooms of a player per minute. */
+const JOIN_AGAIN_MS = 5000
 
 /** End of a connection. 1005: no code. 1006: no close frame. */
 export interface Ending {
@@ -136,7 +140,12 @@ export class Peer {
     const answer = () =>
       this.inbox.slice(from).find((message) => 'request_id' in message && message.request_id === id)
     await this.until(`join ${id} is answered`, () => answer() !== undefined)
-    if (answer()?.t === 'error') this.fail(`join ${id} is refused`)
+    const error = answer()
+    if (error?.t === 'error' && error.code === 'rate_limited') {
+      await sleep(JOIN_AGAIN_MS)
+      return this.join(roomType, key, how)
+    }
+    if (error?.t === 'error') this.fail(`join ${id} is refused`)
     const { room_id: roomId } = await this.expect('joined', { request_id: id }, { from })
     await this.expect('state.snapshot', { room_id: roomId }, { from })
     return this.session.room(roomId)

@@ -171,6 +171,7 @@ topic.each('a resume does not bring refusals that the client knows', 'R23', asyn
   const back = await stage.open(codec, {}, peer.session)
   back.send(first)
   await back.expect('welcome')
+  await back.expect('error', { ref: unknown })
   await back.roundTrip()
   assert.deepEqual(errors(back), [unknown])
   back.cut()

@@ -145,7 +145,7 @@ topic.each('a revoked key ends its sessions and no others', 'Close codes: 4003',
   const key = stage.key()
   const keyId = await stage.control.createKey(projectId)
   const token = await stage.token({ key_id: keyId, sub: 'anna' })
-  const peer = await stage.greet(await stage.open(codec), token)
+  const peer = await stage.connectWith(codec, token)
   // With another key of the project.
   const other = await stage.connect('json', { sub: 'ben' })
   const view = await peer.join('counter', key)
@@ -162,9 +162,7 @@ topic.each('a revoked key ends its sessions and no others', 'Close codes: 4003',
   // The page does not say whether the resume of a session that ended with 4003 is closed with 4003 or 4300.
   assert.ok([CLOSE.revoked, CLOSE.resume_failed].includes(back.ending!.code as 4003), `${back.ending!.code}`)
   assert.deepEqual(back.inbox, [])
-  const late = await stage.open(codec)
-  late.send({ t: 'hello', project_id: projectId, token })
-  await late.closes(CLOSE.revoked)
+  await (await stage.ask(codec, token)).closes(CLOSE.revoked)
   await other.roundTrip()
 })
 
