@@ -675,7 +675,7 @@ describe('a value that is changed after it was put into the state', () => {
     expect(ended(turn)).toThrow(`the ${at} was changed after it was put into the state`)
   })
 
-  it('is allowed if the state gets it again, or has it no longer', () => {
+  it('is allowed if the value is put in again, or if the last copy has left the state', () => {
     const state = ended((s) => {
       const card = { x: 7 }
       s.bags.bob = { ...s.bags.ann!, x: 3 }
@@ -689,10 +689,15 @@ describe('a value that is changed after it was put into the state', () => {
       s.bags.eve = gone
       delete s.bags.eve
       gone.x = 2
+      s.bags.zoe = gone
+      gone.x = 3
+      s.deck.push(gone)
+      s.deck.pop()
     })()
     expect(state.bags).toEqual({
       ann: { x: 0, items: [{ x: 5 }, { x: 8 }] },
       bob: { x: 4, items: [{ x: 9 }] },
+      zoe: { x: 2, items: [] },
     })
   })
 })

@@ -61,8 +61,10 @@ export class LiveTree implements Tree {
   #deleted: [LiveObject, string][] = []
   /** By array that has had a hole in this turn, the error for the write that made it. */
   readonly #holes = new Map<Live, NotJson>()
-  /** Arrays and objects that this turn has put into the tree, each followed by its copy. */
-  #given: object[] = []
+  /** Arrays and objects that this turn has put into the tree, with their last copies. */
+  readonly #given = new Map<object, Live>()
+  /** Keys that this turn has written, by container. Undefined: no check has needed them yet. */
+  #written: Map<Live, Set<string | number>> | undefined
   /** Number of holes that this turn has left behind the ends of arrays. */
   #leftHoles = 0
   #open = false
@@ -97,7 +99,7 @@ export class LiveTree implements Tree {
     for (const [array, error] of this.#holes)
       if (array instanceof LiveArray && array.holes > 0 && this.#has(array)) throw error
     const wrote = this.#steps > 0
-    if (this.#given.length > 0) this.#requireUnchanged()
+    if (this.#given.size > 0) this.#requireUnchanged()
     if (this.hidden && wrote) this.#requireFitting()
     for (const [container, key] of this.#deleted)
       if ((container.target[key] as unknown) === DELETED) delete container.target[key]
@@ -113,14 +115,8 @@ export class LiveTree implements Tree {
   }
 
   #requireUnchanged(): void {
-    // A value that was put in several times may have been changed in between.
-    const seen = new Set<object>()
-    for (let i = this.#given.length - 2; i >= 0; i -= 2) {
-      const given = this.#given[i]!
-      const copy = this.#given[i + 1] as Live
-      if (seen.has(given) || !this.#has(copy)) continue
-      seen.add(given)
-      if (!this.#hasChanged(given, copy)) continue
+    for (const [given, copy] of this.#given) {
+      if (!this.#has(copy) || !this.#hasChanged(given, copy)) continue
       const { path } = notJson(copy, undefined, '')
       throw new RoomLogicError(
         `the ${copy.isArray ? 'array' : 'object'} at ${path} was changed after it was put into the state, which has a copy: change the copy. In place of \`(state.list ??= []).push(x)\`, write \`state.list ??= []\` and then \`state.list.push(x)\``,
@@ -134,7 +130,7 @@ export class LiveTree implements Tree {
       const { target } = copy
       const list = given as readonly unknown[]
       const isSame = list.length === target.length && target.every((slot, i) => this.#isSame(list[i], slot))
-      return !isSame && !this.#hasWritten(copy)
+      return !isSame && !this.#writes.has(copy)
     }
     const object = copy as LiveObject
     const from = given as { readonly [key: string]: unknown }
@@ -142,7 +138,7 @@ export class LiveTree implements Tree {
     const differs = (key: string): boolean => !this.#isSame(from[key], object.own(key))
     if (keys.length === object.size && !keys.some(differs)) return false
     return [...keys, ...Object.keys(object.target)].some(
-      (key) => differs(key) && !this.#hasWritten(object, key),
+      (key) => differs(key) && !this.#writes.get(object)?.has(key),
     )
   }
 
@@ -152,12 +148,16 @@ export class LiveTree implements Tree {
     return containerOf(part) !== undefined || (slot instanceof Live && !this.#hasChanged(part, slot))
   }
 
-  #hasWritten(container: Live, key?: string): boolean {
-    for (let i = 0; i < this.#steps; i++) {
-      const step = this.#log[i]!
-      if (step.container === container && (key === undefined || step.key === key)) return true
+  get #writes(): ReadonlyMap<Live, ReadonlySet<string | number>> {
+    if (this.#written) return this.#written
+    this.#written = new Map()
+    for (const { kind, container, key } of this.#log.slice(0, this.#steps)) {
+      if (kind !== 'written' && kind !== 'spliced') continue
+      const keys = this.#written.get(container)
+      if (keys) keys.add(key)
+      else this.#written.set(container, new Set([key]))
     }
-    return false
+    return this.#written
   }
 
   #requireFitting(): void {
@@ -185,7 +185,8 @@ export class LiveTree implements Tree {
     this.#steps = 0
     if (this.#deleted.length > 0) this.#deleted = []
     if (this.#holes.size > 0) this.#holes.clear()
-    if (this.#given.length > 0) this.#given = []
+    if (this.#given.size > 0) this.#given.clear()
+    this.#written = undefined
     this.#leftHoles = 0
     this.#open = false
   }
@@ -256,7 +257,7 @@ export class LiveTree implements Tree {
       copy.parent = parent
       copy.key = key
       // The whole state comes from a handler that has ended.
-      if (parent !== this.holder && containerOf(value) === undefined) this.#given.push(value, copy)
+      if (parent !== this.holder && containerOf(value) === undefined) this.#given.set(value, copy)
       return copy
     } catch (error) {
       this.#undoTo(steps)

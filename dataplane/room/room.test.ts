@@ -473,6 +473,27 @@ describe('sleep', () => {
   })
 })
 
+describe('a room that ends', () => {
+  it.each([
+    ['for the store', 'silent'],
+    ['for the last flush', 'slow'],
+  ] as const)('leaves a join that waits %s to the next owner, unless the client is gone', async (_, mood) => {
+    const { bench, ann } = await roomWith(counter(), ['ann'])
+    bench.store.mood = mood
+    bench.message('counter', 'ann', 'end', null, 1)
+    await bench.advance(50)
+    const bob = bench.askToJoin('counter', 'bob')
+    const eve = bench.askToJoin('counter', 'eve')
+    bench.send('counter', 'eve', { kind: 'detach' })
+    await bench.advance(5000, 50)
+    bench.store.mood = 'fine'
+    bench.store.let()
+    await bench.advance(5000, 50)
+    expect(ann.heard).toEqual(['hello "ann"', 'over null', '-ann closed'])
+    expect([ann.inRoom, bob.inRoom, eve.inRoom]).toEqual([false, true, false])
+  })
+})
+
 describe('a node that closes', () => {
   /** Closes a host whose store is slow. Returns a function that lets the store answer. */
   async function closeSlowly(bench: RoomBench) {
@@ -536,21 +557,6 @@ describe('a node that closes', () => {
     await answer()
     expect(ann.inRoom).toBe(false)
     expect(await bench.store.store.rooms.inspect('prj_test/counter:a')).toMatchObject({ owner: null })
-  })
-
-  it('leaves a join that waited for the store to the next owner, if the room ends meanwhile', async () => {
-    const { bench, ann } = await roomWith(counter(), ['ann'])
-    bench.store.mood = 'silent'
-    bench.message('counter', 'ann', 'end', null, 1)
-    await bench.advance(50)
-    const bob = bench.askToJoin('counter', 'bob')
-    const eve = bench.askToJoin('counter', 'eve')
-    bench.send('counter', 'eve', { kind: 'detach' })
-    await bench.advance(5000, 50)
-    bench.store.mood = 'fine'
-    await bench.advance(5000, 50)
-    expect(ann.heard).toEqual(['hello "ann"', 'over null', '-ann closed'])
-    expect([ann.inRoom, bob.inRoom, eve.inRoom]).toEqual([false, true, false])
   })
 
   it('waits for handoffs, and forwards the messages that waited in those rooms to the next owner', async () => {

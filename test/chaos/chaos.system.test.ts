@@ -26,8 +26,10 @@ describe('npm run chaos', () => {
       say: () => {},
     }
     const result = await runChaos(options)
-    // On a slow machine, less happens.
-    const violations = result.violations.filter(({ name }) => name !== 'too_little')
+    // On a slow machine, less happens, but some of everything.
+    const violations = result.violations.filter(
+      ({ name, message }) => name !== 'too_little' || message.startsWith('0 '),
+    )
     expect(violations, report(result, commandFor(options))).toEqual([])
   })
 })

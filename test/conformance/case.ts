@@ -68,7 +68,8 @@ export const CLOSE = {
   resume_failed: 4300,
 } as const
 
-/** Time before a client whose hello was refused with 1013 tries again. */
+/** Most attempts of a client whose hello is refused with 1013, and the time between them. */
+const ATTEMPTS = 60
 const AGAIN_MS = 1000
 
 /** Returns the number of a counter. */
@@ -151,28 +152,28 @@ export class Stage {
 
   /** As `connect`, with `token`. */
   async connectWith(codec: Codec, token: string, options: PeerOptions = {}): Promise<Peer> {
-    return this.welcomed(await this.ask(codec, token, options))
+    return this.welcomed(await this.sayHello(codec, token, options))
   }
 
-  /** Sends hello with `token`, and waits for any answer. A server bounds the connections of a player: after 1013, the client tries again (R5). */
-  async ask(codec: Codec, token: string, options: PeerOptions = {}): Promise<Peer> {
-    for (;;) {
+  /** Opens a connection, sends hello with `token`, and waits for any answer. A server limits the connections of a player: after 1013, a client tries again (R5). */
+  async sayHello(codec: Codec, token: string, options: PeerOptions = {}): Promise<Peer> {
+    for (let attempt = 1; ; attempt++) {
       const peer = await this.open(codec, options)
-      this.hello(peer, token)
+      this.sendHello(peer, token)
       const isAnswered = () => peer.inbox.length > 0 || peer.ending !== undefined
       await peer.until('the hello is answered', isAnswered, undefined, 'even closed')
-      if (peer.ending?.code !== CLOSE.try_again) return peer
+      if (peer.ending?.code !== CLOSE.try_again || attempt === ATTEMPTS) return peer
       await sleep(AGAIN_MS)
     }
   }
 
   /** Sends hello with `token`, and waits for `welcome`. */
   greet(peer: Peer, token: string): Promise<Peer> {
-    this.hello(peer, token)
+    this.sendHello(peer, token)
     return this.welcomed(peer)
   }
 
-  private hello(peer: Peer, token: string): void {
+  private sendHello(peer: Peer, token: string): void {
     const { projectId, features } = peer.session
     peer.send({ t: 'hello', project_id: projectId, token, ...(features.length > 0 && { features }) })
   }

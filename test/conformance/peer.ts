@@ -23,7 +23,8 @@ export const SUBPROTOCOL: Readonly<Record<Codec, string>> = {
 /** Time limit of everything without a time limit in the page. */
 const PATIENCE_MS = 180_000
 
-/** Time before a join that was refused with `rate_limited` is sent again. A server bounds the new rooms of a player per minute. */
+/** Most attempts of a join that is refused with `rate_limited`, and the time between them. A server limits the new rooms of a player per minute. */
+const JOIN_ATTEMPTS = 15
 const JOIN_AGAIN_MS = 5000
 
 /** End of a connection. 1005: no code. 1006: no close frame. */
@@ -134,21 +135,22 @@ export class Peer {
 
   /** Joins a room, and waits for its state. */
   async join(roomType: string, key: string, how: { readonly watch?: true } = {}): Promise<RoomView> {
-    const id = this.session.nextRequest()
-    const from = this.inbox.length
-    this.send({ t: 'join', request_id: id, room_type: roomType, options: { key }, ...how })
-    const answer = () =>
-      this.inbox.slice(from).find((message) => 'request_id' in message && message.request_id === id)
-    await this.until(`join ${id} is answered`, () => answer() !== undefined)
-    const error = answer()
-    if (error?.t === 'error' && error.code === 'rate_limited') {
+    for (let attempt = 1; ; attempt++) {
+      const id = this.session.nextRequest()
+      const from = this.inbox.length
+      this.send({ t: 'join', request_id: id, room_type: roomType, options: { key }, ...how })
+      const answer = () =>
+        this.inbox.slice(from).find((message) => 'request_id' in message && message.request_id === id)
+      await this.until(`join ${id} is answered`, () => answer() !== undefined)
+      const answered = answer()
+      if (answered?.t !== 'error') {
+        const { room_id: roomId } = await this.expect('joined', { request_id: id }, { from })
+        await this.expect('state.snapshot', { room_id: roomId }, { from })
+        return this.session.room(roomId)
+      }
+      if (answered.code !== 'rate_limited' || attempt === JOIN_ATTEMPTS) this.fail(`join ${id} is refused`)
       await sleep(JOIN_AGAIN_MS)
-      return this.join(roomType, key, how)
     }
-    if (error?.t === 'error') this.fail(`join ${id} is refused`)
-    const { room_id: roomId } = await this.expect('joined', { request_id: id }, { from })
-    await this.expect('state.snapshot', { room_id: roomId }, { from })
-    return this.session.room(roomId)
   }
 
   /** Leaves a room, and waits for the answer. */

@@ -32,7 +32,7 @@ describe('Calls', () => {
     expect(names(held)).toEqual([])
   })
 
-  it('may be gone after the end of the room without an answer, if the next owner has none of them', () => {
+  it('may be gone if the store did not answer the end of the room, and the next owner has none of them', () => {
     const ended = (first: readonly string[]) => (bank: BankScenario) => {
       bank.do('a')
       bank.do('b')

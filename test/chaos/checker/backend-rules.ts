@@ -194,7 +194,7 @@ function livesOf(history: History, ownerships: Ownerships, room: string): Life[]
   return lives
 }
 
-/** True if the owner started with a bank without the effects of owners before. Its first write is the whole room. */
+/** True if the owner started with a new bank: it has no effect of an earlier owner. Its first write is the whole room. */
 function isAnew({ epoch }: StoreRecord, writes: readonly StoreRecord[]): boolean {
   const first = writes.find((write) => write.epoch === epoch)?.content?.calls ?? []
   return !writes.some(

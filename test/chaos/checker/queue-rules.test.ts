@@ -108,7 +108,7 @@ describe('A match of a cancelled ticket', () => {
   })
 })
 
-describe('A match of which players are told after one has cancelled', () => {
+describe('A match that is announced after one of its players has cancelled', () => {
   const short = PLANTED_IN_QUEUE.match_short!
   const cancelled = (history: OpenHistory) =>
     note(history, 5500, { kind: 'ended', ticket: 'gil/1/0', code: 'cancelled', cancelled: true })
@@ -123,7 +123,7 @@ describe('A match of which players are told after one has cancelled', () => {
     )
   }
 
-  it('is right if the match was made before the player loaded its page again', () => {
+  it('is right if the player has loaded its page again after the match was made', () => {
     expect(broken(unnotified, cancelled, toldLate)).toEqual(['match_short'])
     expect(broken(unnotified, loaded(5900), cancelled, toldLate)).toEqual([])
     expect(broken(unnotified, loaded(6900), cancelled, toldLate)).toEqual(['match_short'])

@@ -84,7 +84,7 @@ function refused(record: Of<'announced'>): Violation[] {
 
 /**
  * A queue that has confirmed a cancelled ticket notifies no player of a match of this ticket. If the queue had committed the match before,
- * the player that cancels is notified as well, but not its next page: that has cancelled a ticket of its own.
+ * the player that cancels is notified as well. A page that the player has loaded later cancels its own ticket, and is not notified.
  */
 function short(record: Of<'announced'>, { records }: Queue, matches: Matches): Violation[] {
   const { at, room, tickets } = record

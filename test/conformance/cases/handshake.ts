@@ -152,7 +152,7 @@ topic.each(
   'Messages from the client: 4000 for a second `hello`',
   async (stage, codec) => {
     const token = await stage.token()
-    const welcome = await stage.greet(await stage.open(codec), token)
+    const welcome = await stage.connectWith(codec, token)
     const early = await stage.open(codec)
     const hello = { t: 'hello', project_id: stage.target.project_id, token } as const
     early.send(hello)

@@ -63,7 +63,7 @@ topic.each('random bytes after welcome do not disturb other clients', WRONG, asy
   const check = await bystanders(stage)
   const token = await stage.token()
   for (let round = 0; round < 25; round += 1) {
-    const peer = await stage.greet(await stage.open(codec), token)
+    const peer = await stage.connectWith(codec, token)
     const noise = random.bytes(random.integer(1, 400))
     if (codec === 'json') peer.sendRaw(Buffer.from(noise).toString('latin1'))
     else peer.sendRaw(noise)
@@ -105,7 +105,7 @@ topic.each(
     const check = await bystanders(stage)
     const token = await stage.token()
     for (let round = 0; round < 60; round += 1) {
-      const peer = await stage.greet(await stage.open(codec), token)
+      const peer = await stage.connectWith(codec, token)
       // The server may answer a changed ref that this client has not sent. That is no fault.
       peer.detached = true
       const message = random.pick(validMessages(`counter:${stage.key()}`))

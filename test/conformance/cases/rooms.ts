@@ -277,12 +277,12 @@ topic.once('a full room is room_full until a member leaves', 'Error codes: `room
   const token = await stage.token()
   const seated = await Promise.all(
     Array.from({ length: 64 }, async () => {
-      const peer = await stage.greet(await stage.open('msgpack'), token)
+      const peer = await stage.connectWith('msgpack', token)
       await peer.join('arena', key)
       return peer
     }),
   )
-  const late = await stage.greet(await stage.open('json'), token)
+  const late = await stage.connectWith('json', token)
   const error = await refusedJoin(late, 'arena', { key })
   assert.equal(error.code, 'room_full')
   await seated[0]!.leave(`arena:${key}`)

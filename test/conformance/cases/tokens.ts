@@ -19,7 +19,7 @@ async function shortLived(stage: Stage): Promise<{ token: string; expires_at: nu
     ttl_seconds: SHORTEST,
     sub: 'anna',
   })
-  const peer = await stage.greet(await stage.open('json'), token)
+  const peer = await stage.connectWith('json', token)
   return { token, expires_at: Date.parse(claims.expires_at), peer }
 }
 
@@ -162,7 +162,7 @@ topic.each('a revoked key ends its sessions and no others', 'Close codes: 4003',
   // The page does not say whether the resume of a session that ended with 4003 is closed with 4003 or 4300.
   assert.ok([CLOSE.revoked, CLOSE.resume_failed].includes(back.ending!.code as 4003), `${back.ending!.code}`)
   assert.deepEqual(back.inbox, [])
-  await (await stage.ask(codec, token)).closes(CLOSE.revoked)
+  await (await stage.sayHello(codec, token)).closes(CLOSE.revoked)
   await other.roundTrip()
 })
 
@@ -190,9 +190,9 @@ topic.once(
     const { project_id: projectId } = stage.target
     const keyId = await stage.control.createKey(projectId)
     const token = await stage.token({ key_id: keyId })
-    const before = await stage.greet(await stage.open('json'), token)
+    const before = await stage.connectWith('json', token)
     await stage.control.rotateKey(projectId, keyId, 3600)
-    const after = await stage.greet(await stage.open('json'), token)
+    const after = await stage.connectWith('json', token)
     await before.roundTrip()
     await after.roundTrip()
   },
