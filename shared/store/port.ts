@@ -548,7 +548,7 @@ export function requireLockTimes({ ttlMs, waitMs }: { ttlMs: number; waitMs: num
  * Time for which a room's epoch outlives the rest of its record: two hours.
  *
  * Epochs start at the store's clock in milliseconds. So a room without any record still gets a larger epoch than before, unless that clock
- * was set back. Two hours cover the usual jumps of clocks (a correction by NTP, a failover to a replica that is behind, a time zone mistake
+ * was set back. Two hours cover the usual jumps of clocks (a correction by NTP, a failover to a server whose clock is slow, a time zone mistake
  * of one hour) and every client that may still have frames of the old epoch (a session resumes within minutes). The cost is about 150 bytes
  * of the store for each room whose record has expired in the last two hours. If an owner has ended the room, everything is removed within
  * `ENDED_ROOM_MS`.

@@ -1,3 +1,4 @@
+import { randomInt } from 'node:crypto'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { RawClient } from '../support/raw-client.ts'
 import {
@@ -23,11 +24,12 @@ const BROKEN = 3
 const APART_MS = 1000
 const PAIRS = 4
 
-let requests = 0
+/** Returns an id that differs from those of the connection's other requests. */
+const requestId = (): number => randomInt(1, 2 ** 31)
 
 /** Asks for a room as `joinOrCreate` does. Returns its id, or the code of the error. */
 async function find({ client }: Player, roomType: string): Promise<string> {
-  const id = ++requests
+  const id = requestId()
   const answer = await client.ask(
     { t: 'find', request_id: id, room: { room_type: roomType, query: {} } },
     ({ t, request_id: answered }) => (t === 'found' || t === 'error') && answered === id,
@@ -37,7 +39,7 @@ async function find({ client }: Player, roomType: string): Promise<string> {
 
 /** Joins a room. Returns `joined`, or the code of the error. */
 async function joining({ client }: Player, roomType: string, key: string): Promise<string> {
-  const id = ++requests
+  const id = requestId()
   const answer = await client.ask(
     { t: 'join', request_id: id, room_type: roomType, options: { key } },
     ({ t, request_id: answered }) => (t === 'joined' || t === 'error') && answered === id,
@@ -122,7 +124,7 @@ export const SEAT_ATTACKS: readonly Attack[] = [
             () =>
               player.client.send({
                 t: 'find',
-                request_id: ++requests,
+                request_id: requestId(),
                 room: { room_type: 'pair', query: {} },
               }),
             FIND_MS,

@@ -7,7 +7,9 @@ const find = <T extends HTMLElement>(id: string) => document.querySelector<T>(`#
 const tell = (text: string) => {
   find('status').textContent = text
 }
-const fail = (error: Error) => tell(error.message)
+/** Shows an error. The player knows of a ticket that they have cancelled. */
+const fail = (error: Error & { code?: string }) =>
+  tell(error.code === 'cancelled' ? '' : error.message)
 const button = (textContent: string, onclick: () => void) =>
   Object.assign(document.createElement('button'), { textContent, onclick })
 const item = (...content: (string | Node)[]) => {
