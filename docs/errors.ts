@@ -12,7 +12,7 @@ const SEND = '`send`'
 const TICKET = '`matched`'
 
 const PLAYER_TEXT = 'Show `message`'
-const UNKNOWN_OUTCOME = 'unknown result: the room may have applied the message'
+const UNKNOWN_OUTCOME = 'the result is unknown. The room may have applied the message'
 const LOOK_FIRST = 'Look at `room.state`, then decide'
 const LOST = 'the connection was lost'
 const SDK_RECONNECTS = 'Nothing: the SDK reconnects'
@@ -22,40 +22,36 @@ const ERROR_ROWS: Readonly<Record<Exclude<RoomfulErrorCode, 'normal'>, readonly 
   invalid_payload: [[SEND, 'the data does not fit the schema', 'Fix the page']],
   invalid_message: [[`${SEND}, ${JOIN}`, 'a field has a wrong type or size', 'Fix the page']],
   unknown_type: [[SEND, 'the room type has no such message', 'Fix the page, or deploy the room']],
-  not_a_player: [[SEND, 'spectators cannot send this type', 'Offer it to players only']],
+  not_a_player: [[SEND, 'only players may send this type', 'Offer it to players only']],
   room_logic_refused: [[`${SEND}, ${JOIN}`, 'the room refused. `message` is the reason', PLAYER_TEXT]],
   room_logic_failed: [
     [`${SEND}, ${JOIN}`, "the room's code threw. The state did not change", "Look into the server's log"],
   ],
   rate_limited: [
-    [SEND, 'above the `rate` of this message type', 'Send less often'],
+    [SEND, 'the client exceeds the `rate` of this type', 'Send less often'],
     [
       '`join`, `joinByCode`',
-      'the player has created too many rooms, or tried too many codes',
+      'the player has created too many rooms, or entered too many wrong codes',
       'Try again later',
     ],
-    ['`rooms`', '32 lists have no answer yet', 'Use `watchRooms`'],
+    ['`rooms`', '32 requests for lists have no answer yet', 'Use `watchRooms`'],
     [
       CONNECTION,
-      'too many sessions, or far too many messages. The client closes',
+      'the player has too many sessions, or sends far too many messages. The client closes',
       'Close other tabs, or send less',
     ],
     [TICKET, 'the player has created too many rooms', 'Queue again after a minute'],
   ],
-  matched: [[TICKET, 'only on the wire: `match` names the room of the match', 'Nothing: the SDK joins it']],
+  matched: [[TICKET, 'a match was found. Only the SDK gets this code', 'Nothing: the SDK joins it']],
   payload_too_large: [[SEND, 'the message exceeds `MAX_MESSAGE_BYTES`', 'Send less']],
   too_many_requests: [['`request`', '32 requests of the room have no reply yet', 'Await replies first']],
-  no_reply: [['`request`', 'the message was applied, but its type has no reply', 'Use `send`']],
+  no_reply: [['`request`', 'the room applied the message. Its type has no reply', 'Use `send`']],
   queue_full: [
-    [SEND, '`maxUnacked` messages or `maxUnackedBytes` bytes are unconfirmed', 'Await earlier messages'],
-    [TICKET, 'the queue or its shard has no place', 'Queue again later'],
+    [SEND, 'too many messages wait for an ack (`maxUnacked`, `maxUnackedBytes`)', 'Await earlier messages'],
+    [TICKET, 'the queue, or its shard, is full', 'Queue again later'],
   ],
   storage_full: [
-    [
-      SEND,
-      "with `resume: 'tab'`: the tab's storage is full. The message was not sent",
-      'Free `sessionStorage`',
-    ],
+    [SEND, "the tab's storage is full (`resume: 'tab'`). The message was not sent", 'Free `sessionStorage`'],
   ],
   resume_failed: [[SEND, UNKNOWN_OUTCOME, LOOK_FIRST]],
   not_in_room: [[SEND, UNKNOWN_OUTCOME, LOOK_FIRST]],
@@ -65,10 +61,10 @@ const ERROR_ROWS: Readonly<Record<Exclude<RoomfulErrorCode, 'normal'>, readonly 
   ],
   invalid_options: [
     ['`connect`', 'the address does not begin with `ws://` or `wss://`', 'Fix the page'],
-    [JOIN, 'the options do not fit, or the type has no spectators', 'Fix the page'],
+    [JOIN, 'the room rejects the options, or its type has no spectators', 'Fix the page'],
     [
       '`rooms`, `joinOrCreate`',
-      'the query does not fit, or looks at more than 10,000 rooms',
+      'the query is invalid, or checks more than 10,000 rooms',
       'Use other conditions',
     ],
   ],
@@ -78,17 +74,17 @@ const ERROR_ROWS: Readonly<Record<Exclude<RoomfulErrorCode, 'normal'>, readonly 
     [JOIN, '`admit` refused the player. `message` is the reason', PLAYER_TEXT],
     [TICKET, '`admit` of the match refused the player. `message` is the reason', PLAYER_TEXT],
   ],
-  room_full: [[JOIN, 'no place of the asked role is free', 'Join another room, or watch']],
+  room_full: [[JOIN, 'no place for this role is free', 'Join another room, or watch']],
   banned: [
     [
       `${JOIN}, ${CONNECTION}`,
-      'the player is banned from the [room](rooms.md#bans), its type or the project',
+      'the player is banned from the [room](rooms.md#bans), the room type or the project',
       PLAYER_TEXT,
     ],
     [TICKET, 'the player is banned from the queue or from the room type of its matches', PLAYER_TEXT],
   ],
   already_joined: [
-    [JOIN, 'this client is in the room, or another one of the player (`sameSub`)', 'Tell the player'],
+    [JOIN, 'this client, or another client of the player, is in the room (`sameSub`)', 'Tell the player'],
   ],
   too_many_rooms: [
     [`${JOIN}, \`watchRooms\``, 'the client is in 16 rooms, or watches 4 lists', 'Leave one'],
@@ -99,15 +95,15 @@ const ERROR_ROWS: Readonly<Record<Exclude<RoomfulErrorCode, 'normal'>, readonly 
     ],
     [
       JOIN,
-      'the player has created [too many rooms](limits.md#rooms-and-lists) that sleep or have timers',
+      'the player has created [too many](limits.md#rooms-and-lists) rooms that sleep or have timers',
       'Wait until one ends',
     ],
-    [JOIN, 'too many clients share a token [without `sub`](limits.md#guests)', 'Give each player a `sub`'],
+    [JOIN, 'too many clients share one token [without `sub`](limits.md#guests)', 'Give each player a `sub`'],
   ],
   project_full: [[JOIN, 'the project has its maximum number of rooms', 'Tell your operator']],
   client_outdated: [[JOIN, 'the client is too old for this room', 'Reload or update the page']],
   room_unavailable: [[`${JOIN}, ${SEND}, \`rooms\``, 'the room does not answer now', 'Try again']],
-  overloaded: [[`${JOIN}, \`onConnectionChange\``, 'the servers are full', 'Try again later']],
+  overloaded: [[`${JOIN}, \`onConnectionChange\``, 'all servers are full', 'Try again later']],
   replaced: [
     ['`onLeave`', 'another client of the player has the seat', 'Tell the player'],
     [TICKET, 'another client of the player has the ticket', 'Tell the player'],
@@ -118,8 +114,8 @@ const ERROR_ROWS: Readonly<Record<Exclude<RoomfulErrorCode, 'normal'>, readonly 
   token_unavailable: [
     [
       '`connect`, `onError`',
-      "`getToken` failed. `message` has your backend's text",
-      'While connected, nothing: the SDK tries again',
+      "`getToken` failed. `message` has your backend's answer",
+      'Check `getToken`. While connected, the SDK tries again',
     ],
   ],
   invalid_token: [['`onError`', 'the server rejected the new token', 'Nothing: the SDK fetches another']],
@@ -133,46 +129,45 @@ const ERROR_ROWS: Readonly<Record<Exclude<RoomfulErrorCode, 'normal'>, readonly 
   connection_lost: [['`onConnectionChange`', LOST, SDK_RECONNECTS]],
   draining: [['`onConnectionChange`', LOST, SDK_RECONNECTS]],
   session_taken_over: [
-    ['`onConnectionChange`', 'another connection has this session. The client closes', 'Tell the player'],
+    [
+      '`onConnectionChange`',
+      'another connection continues this session. The client closes',
+      'Tell the player',
+    ],
   ],
   slow_consumer: [['`onConnectionChange`', LOST, SDK_RECONNECTS]],
   handshake_timeout: [['`onConnectionChange`', LOST, SDK_RECONNECTS]],
-  protocol_error: [['`onConnectionChange`', 'a message broke the protocol', 'Report it to us']],
+  protocol_error: [
+    ['`onConnectionChange`', 'the client or the server received an invalid message', 'Report it to us'],
+  ],
   client_closed: [['pending promises', '`close()` was called', 'Nothing']],
   cancelled: [[TICKET, 'the ticket was cancelled', 'Nothing']],
   ticket_refused: [
     [
       TICKET,
-      '`entry` refused the ticket, or [three matches](#if-a-match-fails) refused the player. `message` is the reason',
+      '`entry`, or [three matches](#if-a-match-fails), refused the player. `message` is the reason',
       PLAYER_TEXT,
     ],
   ],
   party_refused: [[TICKET, '`admit` of the match refused another player of the party', 'Tell the player']],
   match_failed: [
-    [
-      TICKET,
-      "three [matches](#if-a-match-fails) have failed in the game's code",
-      "Look into the server's log",
-    ],
+    [TICKET, "the game's code failed in three [matches](#if-a-match-fails)", "Look into the server's log"],
   ],
   gave_up: [[TICKET, 'the ticket has waited for `giveUpSeconds`', 'Offer to queue again']],
   already_queued: [
-    [TICKET, 'the player has a ticket with other data, or this client has one', 'Cancel that ticket first'],
+    [TICKET, 'this client has a ticket, or the player has one with other data', 'Cancel that ticket first'],
   ],
   party_full: [[TICKET, 'the party is complete', 'Make another party']],
   party_timeout: [[TICKET, 'the party was incomplete for 60 s', 'Share the code again, and queue']],
   seat_lost: [
-    [JOIN, 'the seat, from `client.seats()`, has ended', 'Call `join(type, { key })`'],
-    [
-      TICKET,
-      'the client was disconnected for longer than `reconnectSeconds`, or the player was kicked or banned, and `message` is the reason',
-      'Offer to queue again',
-    ],
+    [JOIN, 'the seat from `client.seats()` has ended', 'Call `join(type, { key })`'],
+    [TICKET, 'the client was disconnected for longer than `reconnectSeconds`', 'Offer to queue again'],
+    [TICKET, 'the player was kicked or banned. `message` is the reason', PLAYER_TEXT],
   ],
 }
 
 /** Errors of the client that are retryable. */
-const LOCAL_RETRYABLE: readonly string[] = ['connection_failed', 'connection_lost']
+const LOCAL_RETRYABLE: readonly string[] = ['connection_failed', 'connection_lost', 'token_unavailable']
 
 /** True if the error is retryable. Where a code is both, an error that closes the connection and another one, `from` decides. */
 function isRetryable(name: string, from: string): boolean {

@@ -109,7 +109,7 @@ const ROWS: Readonly<Record<LimitTopic | 'loop', readonly Row[]>> = {
     },
     {
       of: 'websocket pings and pongs after `welcome`',
-      is: 'as messages',
+      is: 'count as messages',
       effect: 'pings get no pong. After 10 s: 4006',
       metric: 'service_rate_limited_total{by="control_frame"}',
     },
