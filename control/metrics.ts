@@ -14,7 +14,7 @@ const PLAYER_CHANGES = ['revoked', 'banned', 'unbanned', 'data_set', 'data_delet
 export type PlayerChange = (typeof PLAYER_CHANGES)[number]
 
 const METRICS = {
-  httpRequests: counter('service_http_requests_total', 'Answered requests to the control API.', {
+  httpRequests: counter('service_http_requests_total', 'Requests to the control API, by status.', {
     method: OPEN,
     route: OPEN,
     status: OPEN,
@@ -24,7 +24,7 @@ const METRICS = {
     'Time from a request to its answer.',
     { method: OPEN, route: OPEN },
   ),
-  tokensIssued: counter('service_tokens_issued_total', 'Issued client tokens, by what signed them.', {
+  tokensIssued: counter('service_tokens_issued_total', 'Issued client tokens, by the kind of signing key.', {
     signed_with: ['key', 'project'],
   }),
   keyChanges: counter('service_key_changes_total', 'Keys created, rotated and revoked.', {

@@ -3,14 +3,14 @@ import { counter, gauge, histogram, OPEN } from '../shared/metrics.ts'
 /** Metric of the gateway and of rooms. */
 export const RATE_LIMITED = counter(
   'service_rate_limited_total',
-  'Refusals because of a rate: of a session, a message type, websocket pings (control_frame), or hellos of a player.',
+  'Refusals above a rate: messages of a session or type, pings (control_frame), or hellos of a player.',
   { by: ['session', 'control_frame', 'hello', 'type'] },
 )
 
 /** Metric of the gateway and of the cluster. */
 export const ROOM_TRAFFIC = counter(
   'service_room_traffic_total',
-  'Messages to owners (input), and updates to edges (update), in this node (local) or over the store (bus).',
+  'Messages between edges and owners. input: to the owner; update: to the edge; local: in this node; bus: by the store.',
   { what: ['input', 'update'], way: ['local', 'bus'] },
 )
 
@@ -28,7 +28,7 @@ export const NODE_METRICS = {
   ),
   slowdown: gauge(
     'service_slowdown_ratio',
-    'Factor by which flushes and ticks of all rooms are less frequent than configured.',
+    'Slowdown of flushes and ticks of all rooms. 2: half as many as configured.',
   ),
   overloaded: gauge(
     'service_overloaded',

@@ -29,22 +29,22 @@ export const CLUSTER_METRICS = {
   peerBytes: counter('service_peer_bytes_total', 'Bytes of envelopes to other nodes.'),
   peerFaults: counter(
     'service_peer_faults_total',
-    'Envelopes that the store rejected (unpublished), that were lost (gap), or unreadable ones.',
+    'Envelopes that failed. unpublished: the store rejected them. gap: lost.',
     { fault: ['unpublished', 'gap', 'unreadable'] },
   ),
   roomTraffic: ROOM_TRAFFIC,
   claims: counter(
     'service_claims_total',
-    'Claims of rooms. taken_over: from a dead node; elsewhere: a living node owns it; newer: the code here is too old.',
+    'Claims of rooms. taken_over: the owner was dead; elsewhere: a living node owns it; newer: this code is too old.',
     { result: CLAIM_OUTCOMES },
   ),
   claimDuration: histogram(
     'service_claim_duration_seconds',
-    'Time of a successful claim, including the wait until it was allowed.',
+    'Time of a successful claim, including the wait for permission.',
   ),
   roomWakeups: counter(
     'service_room_wakeups_total',
-    'Rooms with a due timer in the store. no_code: no node has their code; unavailable: tried again.',
+    'Due timers of rooms that no node ran. no_code: no node has the room’s code; unavailable: roomful tries again.',
     { result: WAKEUP_RESULTS },
   ),
   leaseRenewalInterval: histogram(
@@ -57,13 +57,13 @@ export const CLUSTER_METRICS = {
   ),
   leaseTtl: gauge(
     'service_lease_ttl_seconds',
-    'Age at which the lease expires (NODE_LEASE_MS). The node stops a tenth earlier.',
+    'Age at which the lease expires (NODE_LEASE_MS). The node stops acting at 90 % of it.',
   ),
   handOverDuration: histogram(
     'service_hand_over_duration_seconds',
     'Pause of a room in a handoff, until another node may claim it.',
   ),
-  nodesGone: counter('service_nodes_gone_total', 'Other nodes that ended or were presumed dead.'),
+  nodesGone: counter('service_nodes_gone_total', 'Other nodes that ended or were judged dead.'),
   nodesAlive: gauge('service_nodes_alive', 'Living nodes, as this node sees them, including itself.'),
 }
 

@@ -35,7 +35,7 @@ export const GATEWAY_METRICS = {
   sessions: gauge('service_sessions', 'Sessions, including disconnected ones that can be resumed.'),
   projectSessions: gauge(
     'service_project_sessions',
-    'Sessions of each of the 50 largest projects, and of all others (other).',
+    'Sessions of the 50 largest projects. other: all other projects.',
     { project_id: OPEN },
   ),
   projectSessionsRefused: counter(
@@ -52,17 +52,21 @@ export const GATEWAY_METRICS = {
     'service_handshake_duration_seconds',
     'Time from an accepted socket to welcome, including resumes.',
   ),
-  resumes: counter('service_resumes_total', 'Resumes of sessions. failed: unknown, expired or taken over.', {
-    result: ['resumed', 'failed'],
-  }),
+  resumes: counter(
+    'service_resumes_total',
+    'Resumes. failed: the session is unknown, has expired or was taken over.',
+    {
+      result: ['resumed', 'failed'],
+    },
+  ),
   reroutes: counter(
     'service_reroutes_total',
-    'Sessions asked to move to the node of their rooms (told), and where they resumed. stayed: not within 15 s.',
+    'Reroutes. told: the client was asked to move. arrived, elsewhere: where it resumed. stayed: not within 15 s.',
     { outcome: ['told', 'arrived', 'elsewhere', 'stayed'] },
   ),
   roomResumes: counter(
     'service_room_resumes_total',
-    'Rooms of resumed sessions, by what the client got: missed frames, a snapshot (resync), or no seat (lost).',
+    'Rooms of resumed sessions. frames: got missed updates. resync: got a snapshot. lost: no seat.',
     { result: ['frames', 'resync', 'lost'] },
   ),
   joins: counter('service_joins_total', 'Joins, by result: joined, or the code of the error.', {
@@ -76,7 +80,7 @@ export const GATEWAY_METRICS = {
   ),
   roundTrip: histogram(
     'service_round_trip_duration_seconds',
-    'Time from a websocket ping to its pong: once a minute, more often for silent clients.',
+    'Time from a ping to its pong. Nodes ping once a minute, and silent clients more often.',
   ),
   websocketErrors: counter(
     'service_websocket_errors_total',
@@ -88,7 +92,7 @@ export const GATEWAY_METRICS = {
   }),
   connectionsDropped: counter(
     'service_connections_dropped_total',
-    'Connections ended before they had a session: at a limit (files, pending, address, rate), or for their origin or headers.',
+    'Connections closed without a session: at a limit (files, pending, address, rate), or for a wrong origin or headers.',
     { reason: ['files', 'pending', 'address', 'rate', 'origin', 'headers'] },
   ),
   newcomersRefused: counter(
@@ -97,17 +101,17 @@ export const GATEWAY_METRICS = {
   ),
   inputsDropped: counter(
     'service_inputs_dropped_total',
-    'Messages without a ref that an overloaded node dropped for a newer one.',
+    'Messages without a ref that an overloaded node replaced by newer messages.',
   ),
   rateLimited: RATE_LIMITED,
   tokensUntimely: counter(
     'service_tokens_refused_for_time_total',
-    'Tokens that the clock of the node refused as expired or not yet valid.',
+    'Tokens refused as expired or not yet valid, by the clock of the node.',
     { fault: ['expired', 'not_yet_valid'] },
   ),
   readingPaused: counter(
     'service_reading_paused_total',
-    'Pauses in the reading of a connection: above its rate (rate), or while others are read (turn).',
+    'Pauses in reading a connection. rate: above its rate. turn: other connections are read.',
     { reason: ['rate', 'turn'] },
   ),
   statesDelayed: counter(
@@ -116,15 +120,15 @@ export const GATEWAY_METRICS = {
   ),
   sessionsEvicted: counter(
     'service_sessions_evicted_total',
-    'Disconnected sessions ended early, because their player or token was at its limit.',
+    'Disconnected sessions that ended early because of the limit of their player or token.',
   ),
   unackedRefused: counter(
     'service_unacked_refused_total',
-    'Reliable messages refused because their member has too many without ack.',
+    'Reliable messages refused because too many messages of the member wait for an ack.',
   ),
   slowConsumers: counter(
     'service_slow_consumers_total',
-    'Slow consumers: stalled (no patches, then one resync), or closed.',
+    'Slow clients. stalled: no patches until a resync. closed: disconnected.',
     { action: ['stalled', 'closed'] },
   ),
   messagesReceived: counter('service_messages_received_total', 'Messages from clients, by t.', {
@@ -136,12 +140,12 @@ export const GATEWAY_METRICS = {
   writtenBytes: counter('service_written_bytes_total', 'Bytes written to sockets of clients.'),
   tokenChecks: counter(
     'service_token_checks_total',
-    'Checks of token signatures: verified, remembered from an earlier check, or wrong.',
+    'Checks of token signatures. remembered: checked before.',
     { result: ['verified', 'remembered', 'wrong'] },
   ),
   keyChecks: counter(
     'service_key_checks_total',
-    'Questions to control about a key. refused: wrong INTERNAL_TOKEN; foreign: another server answered; busy: not sent.',
+    'Key checks with control. refused: wrong INTERNAL_TOKEN; foreign: another server answered; busy: too many.',
     { result: ['ok', 'unreachable', 'refused', 'foreign', 'busy'] },
   ),
   jwksFetches: counter(
@@ -151,7 +155,7 @@ export const GATEWAY_METRICS = {
   ),
   resumeWaitsRefused: counter(
     'service_resume_waits_refused_total',
-    'Resumes with a used token, refused because another one waits for their session.',
+    'Resumes refused because another resume of the session waits.',
   ),
 }
 

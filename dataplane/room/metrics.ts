@@ -29,13 +29,13 @@ const LIMITED = [
 
 /** Metrics of rooms. */
 export const ROOM_METRICS = {
-  rooms: gauge('service_rooms', 'Rooms this node owns.'),
+  rooms: gauge('service_rooms', 'Rooms of this node.'),
   projectRooms: gauge(
     'service_project_rooms',
-    'Rooms this node owns, of each of the 50 largest projects, and of all others (other).',
+    'Rooms of this node, of the 50 largest projects. other: all other projects.',
     { project_id: OPEN },
   ),
-  members: gauge('service_members', 'Members of the rooms this node owns.'),
+  members: gauge('service_members', 'Members of the rooms of this node.'),
   roomsFrozen: gauge(
     'service_rooms_frozen',
     'Frozen rooms: the node has no lease, or the store does not answer.',
@@ -43,7 +43,7 @@ export const ROOM_METRICS = {
   historyBytes: gauge('service_history_bytes', 'Bytes of past updates of all rooms of this node.'),
   roomLoads: counter(
     'service_room_loads_total',
-    'Calls of `load`: a state (loaded) or none, failed, or longer than 10 s (timed_out).',
+    'Calls of `load`. loaded: a state. none: no state. timed_out: longer than 10 s.',
     { room_type: OPEN, outcome: ['loaded', 'none', 'failed', 'timed_out'] },
   ),
   roomMigrations: counter(
@@ -52,10 +52,10 @@ export const ROOM_METRICS = {
     { room_type: OPEN, outcome: ['migrated', 'failed'] },
   ),
   roomsAsleep: counter('service_rooms_asleep_total', 'Empty rooms that went to sleep.', { room_type: OPEN }),
-  queueTickets: gauge('service_queue_tickets', 'Tickets of the queues this node owns.', { room_type: OPEN }),
+  queueTickets: gauge('service_queue_tickets', 'Tickets in the queues of this node.', { room_type: OPEN }),
   queueOldest: gauge(
     'service_queue_oldest_seconds',
-    'Waiting time of the oldest ticket of these queues. 0: no ticket.',
+    'Waiting time of the oldest ticket in the queues of this node. 0: no ticket.',
     { room_type: OPEN },
   ),
   queueMatches: counter('service_queue_matches_total', 'Matches whose players have seats in a room.', {
@@ -66,7 +66,7 @@ export const ROOM_METRICS = {
   }),
   queueFailures: counter(
     'service_queue_failures_total',
-    'Failed rules (entry, near, fits, options, shard) and matches. room_logic: failed by the room’s code; room: no seats within 20 s.',
+    'Failed matches and rules of queues. room_logic: the match’s code failed; room: no seats within 20 s.',
     { room_type: OPEN, reason: ['entry', 'near', 'fits', 'options', 'shard', 'room', 'room_logic'] },
   ),
   timersFired: counter('service_room_timers_fired_total', 'Timers of room logic that have fired.', {
@@ -74,7 +74,7 @@ export const ROOM_METRICS = {
   }),
   timerLateness: histogram(
     'service_room_timer_lateness_seconds',
-    'Time from the due time of a timer to its turn.',
+    'Delay of a timer: from its due time to its turn.',
   ),
   messagesApplied: counter('service_messages_applied_total', 'Messages that room logic has applied.', {
     room_type: OPEN,
@@ -88,7 +88,7 @@ export const ROOM_METRICS = {
   rateLimited: RATE_LIMITED,
   resyncs: counter(
     'service_resyncs_total',
-    'Snapshots without a join, after a gap (sequence), a wrong checksum, a slow consumer (stalled) or a late resume.',
+    'Snapshots without a join. sequence: a gap; checksum: a wrong copy; stalled: a slow client; resume: too late for updates.',
     { room_type: OPEN, reason: RESYNC_CAUSES },
   ),
   deliveryDuration: histogram(
@@ -99,7 +99,7 @@ export const ROOM_METRICS = {
   commitDuration: histogram('service_commit_duration_seconds', 'Duration of a write of a room to the store.'),
   inputsShed: counter(
     'service_inputs_shed_total',
-    'Messages that waited too long at an overloaded node: dropped without a ref, otherwise refused.',
+    'Messages that waited too long at an overloaded node. dropped: without a ref. refused: with a ref.',
     { room_type: OPEN, how: ['dropped', 'refused'] },
   ),
   slowTurns: counter('service_room_turns_slow_total', 'Turns of room logic of 100 ms or longer.', {
@@ -115,11 +115,9 @@ export const ROOM_METRICS = {
     'Rooms that froze: no lease, or no answer of the store.',
     { room_type: OPEN },
   ),
-  backlogFull: counter(
-    'service_room_backlog_full_total',
-    'Messages for a room that could not act and had a full inbox.',
-    { room_type: OPEN },
-  ),
+  backlogFull: counter('service_room_backlog_full_total', 'Messages for a room whose inbox was full.', {
+    room_type: OPEN,
+  }),
   limitsReached: counter(
     'service_room_limits_reached_total',
     'Turns, requests, messages and matches that failed at a limit of their room.',

@@ -236,13 +236,10 @@ const FRESH_MS = 5000
 
 const STORE_METRICS = {
   storeUp: gauge('service_store_up', '1 while the store can be reached.'),
-  storeReturns: counter(
-    'service_store_returns_total',
-    'Times that the store answered again after an outage.',
-  ),
+  storeReturns: counter('service_store_returns_total', 'Outages of the store that have ended.'),
   dataLost: gauge(
     'service_store_data_lost',
-    '1 for an hour after the store lost its data, or until the data is back.',
+    '1 after the store lost its data: for an hour, or until the data is back.',
   ),
   commandDuration: histogram(
     'service_store_command_duration_seconds',

@@ -4,10 +4,10 @@ import { counter, gauge, histogram, type Metrics, OPEN } from '../../../shared/m
 export const LIST_METRICS = {
   roomRows: counter(
     'service_room_rows_total',
-    'Rows of rooms for lists. not_written: the store did not answer; failed: `listing.of` failed.',
+    'Rows of lists. not_written: the store did not answer; failed: `listing.of` threw.',
     { room_type: OPEN, outcome: ['written', 'not_written', 'failed'] },
   ),
-  listedRows: gauge('service_directory_rows', 'Rows in the copies of lists of rooms at this node.'),
+  listedRows: gauge('service_directory_rows', 'Rows in this node’s copies of lists.'),
   listQueryDuration: histogram(
     'service_directory_query_duration_seconds',
     'Time of a query in the copy of a list, or of 1,000 rows of it.',
@@ -19,11 +19,11 @@ export const LIST_METRICS = {
   listWatchers: gauge('service_directory_watchers', 'Watches of lists by clients of this node.'),
   watchedQueries: gauge(
     'service_directory_watched_queries',
-    'Different queries of all watches. Equal ones are evaluated once.',
+    'Different queries of all watches. Equal queries run once.',
   ),
   placements: counter(
     'service_placements_total',
-    'Rooms chosen for `joinOrCreate`: listed, or without a row (new). failed: no placer answered within 8 s.',
+    'Rooms chosen for `joinOrCreate`. new: not listed yet. failed: no placer answered within 8 s.',
     { result: ['listed', 'new', 'failed'] },
   ),
   failedListPolls: counter(
@@ -32,17 +32,17 @@ export const LIST_METRICS = {
   ),
   seatPromises: counter(
     'service_seat_promises_total',
-    'Seats promised to players of `joinOrCreate`: joined within 3 s (kept), not joined (broken), or not promised (withheld).',
+    'Seats kept for `joinOrCreate`. kept: joined within 3 s; broken: not joined; withheld: no seat was kept.',
     { result: ['kept', 'broken', 'withheld'] },
   ),
   wrongCodes: counter(
     'service_wrong_codes_total',
-    'Room codes without a room (wrong), and codes refused after too many of these (refused).',
+    'Wrong room codes. refused: not looked up, after too many wrong codes.',
     { result: ['wrong', 'refused'] },
   ),
   listsDelayed: counter(
     'service_lists_delayed_total',
-    'Lists that waited because their player, or their token without sub, has no bytes for lists.',
+    'Lists that waited for the byte budget of their player, or of their token without sub.',
     { by: ['player', 'token'] },
   ),
 }

@@ -49,7 +49,7 @@ const AGES = [0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60, 300, 3600, 8
 export const NOTICE_METRICS = {
   noticeAttempts: counter(
     'service_notice_attempts_total',
-    'Attempts to deliver notices: delivered, failed (tried again), or dead (now a dead letter).',
+    'Deliveries of notices. failed: roomful tries again. dead: now a dead letter.',
     { result: RESULTS },
   ),
   noticeAge: histogram(
@@ -64,7 +64,7 @@ export const NOTICE_METRICS = {
   ),
   deadNoticesDropped: counter(
     'service_dead_notices_dropped_total',
-    'Dead letters deleted because their project had 10,000.',
+    'Dead letters deleted because the project had 10,000.',
   ),
 }
 

@@ -11,11 +11,10 @@ import type { RoomAddress } from '../../traffic.ts'
 
 /** Metrics of the saves of rooms. */
 export const SAVE_METRICS = {
-  roomSaves: counter(
-    'service_room_saves_total',
-    'Calls of `save.to`: saved, failed, or longer than 30 s (timed_out).',
-    { room_type: OPEN, outcome: ['saved', 'failed', 'timed_out'] },
-  ),
+  roomSaves: counter('service_room_saves_total', 'Calls of `save.to`. timed_out: longer than 30 s.', {
+    room_type: OPEN,
+    outcome: ['saved', 'failed', 'timed_out'],
+  }),
 }
 
 /** Dependencies of the saves of a room. */

@@ -27,16 +27,16 @@ import {
 export const SUSPECT_METRICS = {
   turnsStuck: counter(
     'service_room_turns_stuck_total',
-    'Turns of all nodes that did not return: cut off, or with the end of their node.',
+    'Turns on all nodes that did not return: roomful cut them off, or the node ended.',
     { room_type: OPEN, hook: HOOKS },
   ),
   playersBlocked: gauge(
     'service_players_blocked',
-    'Players and message types whose messages are refused, because three did not return.',
+    'Pairs of a player and a message type that are blocked, because three turns did not return.',
   ),
   handlersRefused: gauge(
     'service_handlers_refused',
-    'End of the refusal of a handler in a project, in seconds since 1970. Hook all: the whole room type.',
+    'Time until which a handler is refused in a project, in seconds since 1970. Hook all: the whole room type.',
     { project_id: OPEN, room_type: OPEN, hook: OPEN, message_type: OPEN },
   ),
 }
