@@ -436,7 +436,7 @@ describe('a variable with several secrets', () => {
   it('is refused with spaces if it is sent in a header', () => {
     const wrong = parseConfig('control', { ...REDIS, INTERNAL_TOKEN: 'new, old' })
     expect(problems(wrong)).toMatchObject([
-      { name: 'INTERNAL_TOKEN', mayBe: expect.stringContaining('commas alone') },
+      { name: 'INTERNAL_TOKEN', mayBe: expect.stringContaining('without spaces, separated by commas') },
     ])
   })
 })

@@ -195,7 +195,7 @@ export const LIMITS = {
     unit: 'messages',
     topic: 'messages',
     of: 'reliable messages of a member that wait for an ack',
-    effect: '`room_unavailable`. Above this number, the oldest unconfirmed refusal is dropped',
+    effect: '`room_unavailable`. Unconfirmed refusals: the same number, then the oldest is dropped',
     metric: 'service_unacked_refused_total',
     why: 'Equal to the default of the SDK, which therefore never reaches it.',
   },

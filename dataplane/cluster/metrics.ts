@@ -40,7 +40,7 @@ export const CLUSTER_METRICS = {
   ),
   claimDuration: histogram(
     'service_claim_duration_seconds',
-    'Time of a successful claim, including the wait for permission.',
+    'Time of a successful claim, including the wait before it may claim.',
   ),
   roomWakeups: counter(
     'service_room_wakeups_total',

@@ -330,7 +330,7 @@ export const VARIABLES = {
     topic: 'access',
     help: 'Shared secret of nodes and control, also for /admin. Of several secrets, the first is sent, and all are accepted.',
     schema: text(
-      'secrets without spaces, separated by commas alone; each of 24 random characters or more, off loopback',
+      'secrets without spaces, separated by commas; each of 24 random characters or more, off loopback',
       /^[\x21-\x2b\x2d-\x7e]+(,[\x21-\x2b\x2d-\x7e]+)*$/,
     ),
     readBy: [...BOTH, 'admin'],

@@ -24,19 +24,19 @@ export type CloseName = keyof typeof CLOSE
 
 /** Meanings of the codes, for close reasons and the documentation. Separate from `CLOSE`, so that web pages do not load them. */
 export const CLOSE_MEANINGS: Readonly<Record<CloseName, string>> = {
-  normal: 'the client said goodbye',
-  overloaded: 'the service has no room for more',
-  protocol_error: 'a frame broke the protocol',
-  unauthenticated: 'the token was not accepted',
+  normal: 'the client sent goodbye',
+  overloaded: 'the node cannot serve the client now',
+  protocol_error: 'a frame was invalid or not allowed',
+  unauthenticated: 'the token is invalid',
   revoked: 'the key or the tokens of the player were revoked',
-  banned: 'the player is banned. The close reason is `banned: ` and a text',
+  banned: 'the player is banned. The close reason is `banned: ` with a text',
   session_taken_over: 'a newer connection resumed this session',
   rate_limited: 'far too many messages, or too many sessions of one player',
   payload_too_large: 'a frame was larger than limits.max_message_bytes',
-  draining: 'the node stops: resume on another',
+  draining: 'the node stops: resume on another node',
   room_unavailable: 'the room cannot be reached',
   slow_consumer: 'the client read too slowly for too long',
-  handshake_timeout: 'no hello arrived in time',
+  handshake_timeout: 'the client sent no hello in time',
   token_expired: 'the token has expired',
   resume_failed: 'the session cannot be resumed',
 }
