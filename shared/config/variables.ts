@@ -81,7 +81,7 @@ export const VARIABLES = {
   },
   CONTROL_API_TOKENS: {
     topic: 'access',
-    help: 'Operator tokens of the control API. roomful admin sends the first. Not set: open, on loopback only. none: open on any address.',
+    help: 'Operator tokens of the control API. roomful admin sends the first. Not set: open on loopback. none: open anywhere.',
     schema: tokens,
     readBy: [...CONTROL, 'admin'],
     secret: true,
@@ -176,7 +176,7 @@ export const VARIABLES = {
   },
   ADVERTISE_URL: {
     topic: 'nodes',
-    help: 'Public websocket address of this node. A client moves to it if the node runs all rooms of the client.',
+    help: 'Public websocket address of this node. Clients move to it if all their rooms are there.',
     schema: url(['ws', 'wss'], 'wss://node-1.play.example.com'),
     readBy: DATAPLANE,
   },
@@ -266,7 +266,7 @@ export const VARIABLES = {
   },
   MAX_SESSIONS_PER_SUB: {
     topic: 'clients',
-    help: 'Maximum number of sessions of a player (sub) at all nodes. Tokens without sub have 100 times as many. 0: no limit.',
+    help: 'Maximum number of sessions of a player (sub) at all nodes. Without sub: 100 times as many. 0: no limit.',
     schema: integer(0, 100_000, 'sessions'),
     default: '10',
     readBy: DATAPLANE,
