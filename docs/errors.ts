@@ -40,7 +40,11 @@ const ERROR_ROWS: Readonly<Record<Exclude<RoomfulErrorCode, 'normal'>, readonly 
       'the player has too many sessions, or sends far too many messages. The client closes',
       'Close other tabs, or send less',
     ],
-    [TICKET, 'the player has created too many rooms', 'Queue again after a minute'],
+    [
+      TICKET,
+      'this ticket starts the queue, and its player has created too many rooms',
+      'Queue again after a minute',
+    ],
   ],
   matched: [[TICKET, 'a match was found. Only the SDK gets this code', 'Nothing: the SDK joins it']],
   payload_too_large: [[SEND, 'the message exceeds `MAX_MESSAGE_BYTES`', 'Send less']],
