@@ -17,10 +17,10 @@ import { memoryStore } from '../shared/store/memory/memory.ts'
 import type { Store } from '../shared/store/port.ts'
 import { authorisationTables } from '../test/authorisation/matrix.ts'
 import { errorTable } from './errors.ts'
-import { LIMIT_TOPICS, limitList } from './limit-tables.ts'
+import { LIMIT_TOPICS, limitList, metricIndex } from './limit-tables.ts'
 import { PICTURES } from './pictures.ts'
 import { code, PROTOCOL_PARTS, table } from './protocol-tables.ts'
-import { runbookProblems } from './runbooks.ts'
+import { alertIndex, runbookProblems } from './runbooks.ts'
 import { measuredTable, playersTable, scalingChart } from './scaling.ts'
 import { scenariosJson } from './scenarios/index.ts'
 import { WALKS } from './walks.ts'
@@ -145,6 +145,8 @@ const PARTS: Readonly<Record<string, (before: string) => string | Promise<string
     ),
   ...PROTOCOL_PARTS,
   ...Object.fromEntries(LIMIT_TOPICS.map((topic) => [`limits of ${topic}`, () => limitList(topic)])),
+  'limits by metric': metricIndex,
+  'alerts by name': alertIndex,
   authorisation: authorisationTables,
   'scaling, measured': measuredTable,
   'scaling, players': playersTable,
@@ -174,6 +176,7 @@ async function withParts(page: string): Promise<string> {
 const rewritten: Readonly<Record<string, (before: string) => string | Promise<string>>> = {
   'docs/reference.md': withParts,
   'docs/limits.md': withParts,
+  'docs/runbooks.md': withParts,
   'docs/protocol.md': withParts,
   'docs/client.md': withParts,
   'docs/matchmaking.md': withParts,

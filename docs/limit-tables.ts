@@ -21,8 +21,21 @@ const JOINS = (result: string): string => `service_joins_total{result="${result}
 const REACHED = (limit: string): string => `service_room_limits_reached_total{limit="${limit}"}`
 const FAILS = 'the turn fails'
 
+/** Lists of the page, each with its heading. */
+const HEADINGS = {
+  sessions: 'sessions-and-connections',
+  messages: 'messages',
+  rooms: 'rooms-and-lists',
+  turns: 'rooms-and-lists',
+  lists: 'rooms-and-lists',
+  backends: 'backends',
+  loop: 'the-event-loop',
+} as const satisfies Record<LimitTopic | 'backends' | 'loop', string>
+
+type Topic = keyof typeof HEADINGS
+
 /** Limits with a variable, and limits without any name. */
-const ROWS: Readonly<Record<LimitTopic | 'loop', readonly Row[]>> = {
+const ROWS: Readonly<Record<Topic, readonly Row[]>> = {
   sessions: [
     {
       of: 'sessions of a player (`sub`) in the cluster',
@@ -72,18 +85,6 @@ const ROWS: Readonly<Record<LimitTopic | 'loop', readonly Row[]>> = {
       is: '1/minute for a session, 50/s for a node',
       effect: 'the session stays. Its messages pass between nodes',
       metric: 'service_reroutes_total',
-    },
-    {
-      of: 'tokens that one caller gets from a control process',
-      is: '2,000/s',
-      effect: '429. Bursts: 5,000',
-      metric: 'service_http_requests_total{status="429"}',
-    },
-    {
-      of: 'claim `data` of a token',
-      is: '2 KiB of JSON',
-      effect: '400',
-      metric: 'service_http_requests_total{status="400"}',
     },
   ],
   messages: [
@@ -214,11 +215,13 @@ const ROWS: Readonly<Record<LimitTopic | 'loop', readonly Row[]>> = {
       metric: 'service_resyncs_total{reason="resume"}',
     },
     {
-      of: 'notices that a node delivers in parallel',
-      is: '64, plus 64 for rooms without an owner',
-      effect: 'other notices wait in Redis',
-      metric: 'service_notices_oldest_seconds',
+      of: 'data of an ended room in Redis',
+      is: '2 minutes, or 2 hours after a takeover',
+      effect: 'the data expires',
+      metric: 'service_redis_used_memory_bytes',
     },
+  ],
+  backends: [
     {
       of: 'requests of a project’s backends at a node',
       is: '200/s',
@@ -232,10 +235,22 @@ const ROWS: Readonly<Record<LimitTopic | 'loop', readonly Row[]>> = {
       metric: REACHED('outcomes'),
     },
     {
-      of: 'data of an ended room in Redis',
-      is: '2 minutes, or 2 hours after a takeover',
-      effect: 'the data expires',
-      metric: 'service_redis_used_memory_bytes',
+      of: 'tokens that one caller gets from a control process',
+      is: '2,000/s',
+      effect: '429. Bursts: 5,000',
+      metric: 'service_http_requests_total{status="429"}',
+    },
+    {
+      of: 'claim `data` of a token',
+      is: '2 KiB of JSON',
+      effect: '400',
+      metric: 'service_http_requests_total{status="400"}',
+    },
+    {
+      of: 'notices that a node delivers in parallel',
+      is: '64, plus 64 for rooms without an owner',
+      effect: 'other notices wait in Redis',
+      metric: 'service_notices_oldest_seconds',
     },
     {
       of: 'bans, revocations and data of players',
@@ -370,7 +385,7 @@ const line = (of: string, limit: string, effect: string, metric?: string): strin
   `- **${of[0]!.toUpperCase()}${of.slice(1)}**: ${limit}${then(effect)}.${metric ? ` ${code(metric)}` : ''}`
 
 /** Returns the list of a topic of docs/limits.md. */
-export const limitList = (topic: LimitTopic | 'loop'): string =>
+export const limitList = (topic: Topic): string =>
   [
     ...ROWS[topic].map((row) => line(row.of, limitOf(row), row.effect, row.metric)),
     ...Object.entries(LIMITS)
@@ -380,8 +395,26 @@ export const limitList = (topic: LimitTopic | 'loop'): string =>
       ),
   ].join('\n')
 
+/** Returns the metrics in alphabetical order, each with its limits. */
+export function metricIndex(): string {
+  const limits = Object.values(LIMITS)
+  const lines = LIMIT_TOPICS.flatMap((topic) =>
+    [...ROWS[topic], ...limits.filter((limit) => limit.topic === topic)].flatMap(({ of, metric }) => {
+      if (metric === undefined) return []
+      const [, name = '', label = ''] = /^(\w+)(?:{\w+="(.+)"})?$/.exec(metric) ?? []
+      const text = of.replace(/\[(.+?)\]\(.+?\)/g, '$1')
+      return [{ name, text: `${label && `${code(label)} `}[${text}](#${HEADINGS[topic]})` }]
+    }),
+  )
+  const names = [...new Set(lines.map(({ name }) => name))].sort()
+  return names
+    .map((name) => [name, lines.filter((line) => line.name === name).map(({ text }) => text)] as const)
+    .map(([name, texts]) => `- ${code(name)}: ${texts.join('; ')}`)
+    .join('\n')
+}
+
 /** Lists of docs/limits.md. */
-export const LIMIT_TOPICS = Object.keys(ROWS) as readonly (LimitTopic | 'loop')[]
+export const LIMIT_TOPICS = Object.keys(ROWS) as readonly Topic[]
 
 const missing = [...declared.keys()].filter(
   (name) =>
