@@ -71,11 +71,11 @@ const ROWS: Readonly<Record<Topic, readonly Row[]>> = {
     {
       of: 'connections of a process',
       is: '`ulimit -n` − 300',
-      effect: 'as for `maxPendingConnections`',
+      effect: 'the oldest without a `hello` is closed. If there is none, the new one is closed',
       metric: 'service_connections_dropped_total{reason="files"}',
     },
     {
-      of: 'resumes of one session that wait for another resume',
+      of: 'resumes that wait while another resume of the session runs',
       is: '1',
       effect: '1013',
       metric: 'service_resume_waits_refused_total',
@@ -93,7 +93,7 @@ const ROWS: Readonly<Record<Topic, readonly Row[]>> = {
       variable: 'SESSION_MESSAGES_PER_SECOND',
       unit: '/s',
       effect:
-        'messages with a `ref` wait. Others get `rate_limited`, and 4006 after 10 s. Bursts: twice the rate',
+        'messages with a `ref` wait. Others get `rate_limited`, and 4006 after 1,200 of them. Bursts: twice the rate',
       metric: 'service_rate_limited_total{by="session"}',
     },
     {
@@ -111,7 +111,7 @@ const ROWS: Readonly<Record<Topic, readonly Row[]>> = {
     {
       of: 'websocket pings and pongs after `welcome`',
       is: 'count as messages',
-      effect: 'pings get no pong. After 10 s: 4006',
+      effect: 'pings get no pong, and 4006 after 1,200 of them',
       metric: 'service_rate_limited_total{by="control_frame"}',
     },
     {
@@ -186,7 +186,7 @@ const ROWS: Readonly<Record<Topic, readonly Row[]>> = {
     {
       of: 'seat that `joinOrCreate` keeps for a player',
       is: '1, for 3 s',
-      effect: 'the seat is free. After three missed seats: 1 per minute',
+      effect: 'the seat is free. A player who misses three gets 1 per minute',
       metric: 'service_seat_promises_total{result="withheld"}',
     },
     {
@@ -261,7 +261,7 @@ const ROWS: Readonly<Record<Topic, readonly Row[]>> = {
   ],
   turns: [
     {
-      of: 'state of a room as MessagePack, ± 20 %',
+      of: 'state of a room, estimated as MessagePack to ± 20 %',
       variable: 'MAX_ROOM_STATE_BYTES',
       unit: 'bytes',
       effect: `${FAILS} if the state grew. From 80 %, the log warns`,
@@ -331,13 +331,13 @@ const ROWS: Readonly<Record<Topic, readonly Row[]>> = {
     {
       of: 'reads of a connection at an overloaded node',
       is: '10/s, and 1/s at the highest load',
-      effect: 'only the newest message without a `ref` counts',
+      effect: 'of the unread messages without a `ref`, only the newest counts',
       metric: 'service_inputs_dropped_total',
     },
     {
       of: 'waiting time of a message at an overloaded node',
       is: '150 ms',
-      effect: 'the message is dropped. With a `ref`, it gets `rate_limited` once',
+      effect: 'the message is dropped, or rejected with `rate_limited` if it has a `ref`',
       metric: 'service_inputs_shed_total',
     },
     {
