@@ -190,6 +190,16 @@ it('lobby: starts when all are ready, and a disconnected player is not', async (
   expect(stateOf(ann).started).toBe(true)
 })
 
+it('lobby: starts when the only player who is not ready leaves', async () => {
+  const { t, join } = await play('doodle')
+  const [ann, bob, eve] = [await join('ann'), await join('bob'), await join('eve')]
+  await ann.send('ready')
+  await bob.send('ready')
+  await eve.leave()
+  await t.advance(100)
+  expect(stateOf(ann).started).toBe(true)
+})
+
 it('host and kick: the host kicks and bans, and another member becomes host when it leaves', async () => {
   const { t, join } = await play('hosted')
   const [ann, bob, eve] = [await join('ann'), await join('bob'), await join('eve')]
