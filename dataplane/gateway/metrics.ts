@@ -111,7 +111,7 @@ export const GATEWAY_METRICS = {
   ),
   readingPaused: counter(
     'service_reading_paused_total',
-    'Pauses in reading a connection. rate: above its rate. turn: other connections are read.',
+    'Pauses in reading a connection. rate: above its rate. turn: other connections come first.',
     { reason: ['rate', 'turn'] },
   ),
   statesDelayed: counter(

@@ -28,7 +28,7 @@ export const CLOSE_MEANINGS: Readonly<Record<CloseName, string>> = {
   overloaded: 'the node cannot serve the client now',
   protocol_error: 'a frame was invalid or not allowed',
   unauthenticated: 'the token is invalid',
-  revoked: 'the key or the tokens of the player were revoked',
+  revoked: 'key or tokens revoked, project disabled, or session ended by an operator',
   banned: 'the player is banned. The close reason is `banned: ` with a text',
   session_taken_over: 'a newer connection resumed this session',
   rate_limited: 'far too many messages, or too many sessions of one player',
