@@ -509,6 +509,27 @@ describe('A member of a room that ended with its owner', () => {
   })
 })
 
+describe('A room that an earlier owner continues', () => {
+  /** Node B takes the room over while node A is late, and ends it. Then the store loses its data, and node A writes the room again. */
+  const continued = (durability: Durability) => {
+    const scenario = new Scenario(durability)
+    scenario.wipe()
+    scenario.rewrite()
+    const memory = scenario.memory()
+    scenario.fault('delay')
+    scenario.claim('node_b')
+    scenario.release({ forget: true })
+    scenario.wipe()
+    scenario.rewrite('node_a', memory)
+    return names(scenario.end())
+  }
+
+  it('is right if the room is kept nowhere, because the next owner has nothing of it', () => {
+    expect(continued('none')).not.toContain('room_lost')
+    expect(continued('journal')).toContain('room_lost')
+  })
+})
+
 describe('The resume of a client may be refused', () => {
   it('if it has no seat', () => {
     const seatless = (scenario: Scenario) => {
