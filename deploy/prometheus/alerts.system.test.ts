@@ -275,6 +275,22 @@ describe('no alert is sent', { timeout: PATIENCE_MS }, () => {
     testRules(RULES, [quiet('fail-over', spoilt(20, plantFailOver))])
   })
 
+  it('for an outage that ended before its rates were high for three minutes', () => {
+    const failing = (plot: Plot) => {
+      const nodes = { job: 'roomful-node' }
+      plot.raise('service_handshakes_total', { ...nodes, result: 'overloaded' }, 4)
+      plot.raise('service_joins_total', { ...nodes, result: 'room_unavailable' }, 4)
+      plot.raise('service_placements_total', { ...nodes, result: 'failed' }, 1)
+      const tokens = { job: 'roomful-control', route: '/tokens', status: '503' }
+      plot.raise('service_http_requests_total', tokens, 8)
+    }
+    testRules(RULES, [
+      quiet('half a minute', spoilt(30, failing)),
+      quiet('one and a half minutes', spoilt(90, failing)),
+      quiet('two and a half minutes', spoilt(150, failing)),
+    ])
+  })
+
   it('for a client that tries many tokens', () => {
     const guess = (plot: Plot) =>
       plot.raise('service_handshakes_total', { job: 'roomful-node', result: 'unauthenticated' }, 2)
