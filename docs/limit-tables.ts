@@ -154,7 +154,7 @@ const ROWS: Readonly<Record<Topic, readonly Row[]>> = {
       metric: 'service_max_rooms',
     },
     {
-      of: 'rooms of a project, including sleeping ones',
+      of: 'rooms of a project in the cluster, including sleeping ones',
       variable: 'MAX_ROOMS_PER_PROJECT',
       effect: '`project_full`',
       metric: 'service_claims_total{result="project_full"}',
@@ -331,7 +331,7 @@ const ROWS: Readonly<Record<Topic, readonly Row[]>> = {
     {
       of: 'reads of a connection at an overloaded node',
       is: '10/s, and 1/s at the highest load',
-      effect: 'of the unread messages without a `ref`, only the newest counts',
+      effect: 'the room gets only the newest of the unread messages without a `ref`',
       metric: 'service_inputs_dropped_total',
     },
     {
