@@ -34,7 +34,7 @@ export const CLOSE_MEANINGS: Readonly<Record<CloseName, string>> = {
   rate_limited: 'far too many messages, or too many sessions of one player',
   payload_too_large: 'a frame was larger than limits.max_message_bytes',
   draining: 'the node stops: resume on another node',
-  room_unavailable: 'the room cannot be reached',
+  room_unavailable: 'reserved: no node sends it',
   slow_consumer: 'the client read too slowly for too long',
   handshake_timeout: 'the client sent no hello in time',
   token_expired: 'the token has expired',
