@@ -1,10 +1,17 @@
+import { once } from 'node:events'
 import { readFileSync } from 'node:fs'
 import { cp, writeFile } from 'node:fs/promises'
+import { createServer } from 'node:http'
+import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
+import { json } from 'node:stream/consumers'
 import { fileURLToPath } from 'node:url'
-import { describe, expect, it } from 'vitest'
+import { describe, expect, it, onTestFinished } from 'vitest'
 import { parse } from 'yaml'
 import { SeededRandom } from '../../test/kit/seeded-random.ts'
+import { findOrInstall } from '../../test/support/debian-package.ts'
+import { startCommand } from '../../test/support/program.ts'
+import { freePort, until } from '../../test/support/redis-server.ts'
 import { newFolder } from '../../test/support/run-folder.ts'
 import {
   PLANTED,
@@ -21,6 +28,7 @@ import {
   seriesName,
   simulatedDeployment,
 } from '../../test/support/watch/simulated-deployment.ts'
+import { findProgram } from '../local/machine.ts'
 
 interface Alert {
   readonly alert: string
@@ -114,18 +122,18 @@ describe('alertmanager.yml', () => {
   })
 
   it('leaves one alert when Redis is down', { timeout: PATIENCE_MS }, () => {
-    const plot = new Plot(
-      simulatedDeployment({
-        nodes: 3,
-        controls: 2,
-        seconds: FROM + 900,
-        step: STEP,
-        buckets: [0.1, 0.25, 1, 2.5],
-        random: new SeededRandom(7),
-      }),
-      { step: STEP, from: FROM },
-    )
+    const healthy = simulatedDeployment({
+      nodes: 3,
+      controls: 2,
+      seconds: FROM + 900,
+      step: STEP,
+      buckets: [0.1, 0.25, 1, 2.5],
+      random: new SeededRandom(7),
+    })
+    const plot = new Plot(healthy, { step: STEP, from: FROM })
     plantFailOver(plot)
+    const ending = new Plot(healthy, { step: STEP, from: FROM, lasts: 480 })
+    plantFailOver(ending)
     const keptBack = rules
       .filter(({ source_matchers: sources }: { source_matchers: string[] }) =>
         named(sources).includes('RoomfulStoreGone'),
@@ -133,6 +141,8 @@ describe('alertmanager.yml', () => {
       .flatMap(({ target_matchers: targets }: { target_matchers: string[] }) => named(targets))
     const firing = (names: string) =>
       `count(count by (alertname) (ALERTS{alertstate="firing",alertname${names}}))`
+    const critical = `alertstate="firing",severity="critical",alertname=~"${keptBack.join('|')}"`
+    const gone = 'ALERTS{alertstate="firing",alertname="RoomfulStoreGone"}'
     testRules(RULES, [
       {
         name: 'no Redis',
@@ -151,9 +161,104 @@ describe('alertmanager.yml', () => {
           },
         ],
       },
+      {
+        name: 'Redis comes back',
+        step: STEP,
+        series: ending.until(FROM + 900),
+        expressions: [
+          { at: FROM + 900, expr: `ALERTS{${critical}} or ${gone}`, expected: [] },
+          {
+            at: FROM + 900,
+            expr: `count_over_time((ALERTS{${critical}} unless on () ${gone})[900s:${STEP}s])`,
+            expected: [],
+          },
+        ],
+      },
     ])
   })
+
+  it('pages a second outage within the group_wait, and no alert that follows from the first', {
+    timeout: 60_000,
+  }, async () => {
+    const { pages, send } = await startAlertmanager()
+    await send('RoomfulStoreGone', 'RoomfulRoomsFrozen', 'RoomfulPlayersGone')
+    await expect.poll(pages, ONE_GROUP).toEqual([['RoomfulPlayersGone'], ['RoomfulStoreGone']])
+    await send('RoomfulRedisRestartLosesData', 'RoomfulJoinsFail')
+    const paged = [['RoomfulPlayersGone'], ['RoomfulRedisRestartLosesData'], ['RoomfulStoreGone']]
+    await expect.poll(pages, ONE_GROUP).toEqual(paged)
+  })
+
+  it('pages the same alert of another process, and its end, within half a minute', {
+    timeout: 60_000,
+  }, async () => {
+    const { pages, send, end } = await startAlertmanager()
+    await send('RoomfulRoomsFrozen')
+    await expect.poll(pages, ONE_GROUP).toEqual([['RoomfulRoomsFrozen']])
+    await send('RoomfulRoomsFrozen', 'RoomfulRoomsFrozen node-2')
+    const both = ['RoomfulRoomsFrozen', 'RoomfulRoomsFrozen']
+    await expect.poll(pages, ONE_GROUP).toEqual([['RoomfulRoomsFrozen'], both])
+    await end('RoomfulRoomsFrozen', 'RoomfulRoomsFrozen node-2')
+    await expect.poll(pages, ONE_GROUP).toEqual([[], ['RoomfulRoomsFrozen'], both])
+  })
 })
+
+/** Time limit for one message to the pager: some times the 30 s of alertmanager.yml, which are 1 s in `startAlertmanager`. */
+const ONE_GROUP = { timeout: 10_000, interval: 100 }
+
+/**
+ * Starts Alertmanager with alertmanager.yml, 30 times as fast and with a pager. `pages`: the alerts that fire in each message, sorted. `send`
+ * and `end`: critical alerts, each as its name and, optionally, its instance.
+ */
+async function startAlertmanager() {
+  const messages: string[][] = []
+  const pager = createServer(async (request, response) => {
+    const { alerts: told } = (await json(request)) as {
+      alerts: { status: string; labels: { alertname: string } }[]
+    }
+    messages.push(told.filter(({ status }) => status === 'firing').map(({ labels }) => labels.alertname))
+    response.end()
+  })
+  await once(pager.listen(0, '127.0.0.1'), 'listening')
+  const config = parse(readFileSync(pathOf('alertmanager.yml'), 'utf8'))
+  const faster = (text: string) => `${(1000 * seconds(text)) / 30}ms`
+  for (const route of [config.route, ...config.route.routes])
+    for (const name of ['group_wait', 'group_interval']) if (route[name]) route[name] = faster(route[name])
+  const { port } = pager.address() as AddressInfo
+  config.receivers[0].webhook_configs = [{ url: `http://127.0.0.1:${port}/` }]
+  const folder = await newFolder()
+  await writeFile(join(folder, 'alertmanager.yml'), JSON.stringify(config))
+  const program = findOrInstall('alertmanager', ['prometheus-alertmanager'], () =>
+    findProgram(['alertmanager', 'prometheus-alertmanager'], process.env.PATH),
+  )
+  const address = `127.0.0.1:${await freePort()}`
+  const { child } = startCommand(program, [
+    `--config.file=${join(folder, 'alertmanager.yml')}`,
+    `--storage.path=${folder}`,
+    `--web.listen-address=${address}`,
+    '--cluster.listen-address=',
+  ])
+  onTestFinished(() => {
+    child.kill('SIGKILL')
+    pager.close()
+  })
+  const post = (names: readonly string[], endsAt?: string) =>
+    fetch(`http://${address}/api/v2/alerts`, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body: JSON.stringify(
+        names.map((name) => {
+          const [alertname, instance = 'node-1'] = name.split(' ')
+          return { labels: { alertname, instance, severity: 'critical' }, endsAt }
+        }),
+      ),
+    })
+  await until('Alertmanager', async () => (await fetch(`http://${address}/-/ready`)).ok, 30_000)
+  return {
+    pages: () => [...messages].sort(),
+    send: (...names: string[]) => post(names),
+    end: (...names: string[]) => post(names, new Date().toISOString()),
+  }
+}
 
 describe('every alert', () => {
   it('has a severity, a meaning and a link to the documentation', () => {
