@@ -367,6 +367,7 @@ describe('the commands of docs/operations.md and docs/runbooks.md', () => {
   it.each([
     ['Latency is up', /cmdstat_evalsha/],
     ['Redis is gone', /PONG[\s\S]*role:master/],
+    ['A replica of Redis is missing', /role:master[\s\S]*connected_slaves:0/],
     ['Redis is full', /OK[\s\S]*maxmemory_policy:noeviction[\s\S]*keys/],
     ['Control fails', /ready[\s\S]*service_store_up 1/],
   ])('of the runbook "%s" print its facts', async (heading, facts) => {

@@ -270,6 +270,7 @@ const SERVER: StoreServer = {
   connectedClients: 12,
   commandsProcessed: 500,
   evictedKeys: 0,
+  goodReplicas: 1,
   restartLosesData: true,
 }
 
@@ -277,7 +278,12 @@ const SERVER: StoreServer = {
 function observed() {
   const clock = new FakeClock()
   const registry = new Registry()
-  const told = { reachable: true, fails: false, asked: 0 }
+  const told: { reachable: boolean; fails: boolean; asked: number; goodReplicas: number | undefined } = {
+    reachable: true,
+    fails: false,
+    asked: 0,
+    goodReplicas: 1,
+  }
   let observer: StoreObserver | undefined
   let back = () => {}
   const vitals = {
@@ -291,7 +297,7 @@ function observed() {
     servers: async (): Promise<StoreServer[]> => {
       told.asked++
       if (told.fails) throw new StoreUnavailable('gone')
-      return [{ ...SERVER, usedMemoryBytes: 1000 * told.asked }]
+      return [{ ...SERVER, usedMemoryBytes: 1000 * told.asked, goodReplicas: told.goodReplicas }]
     },
   }
   const onReturn = (callback: () => void) => {
@@ -339,6 +345,16 @@ describe('metrics of a store', () => {
     expect([await used(), told.asked]).toEqual(['2000', 2])
     expect(await registry.metrics()).toContain('service_redis_commands_total{server="redis:6379"} 500')
     expect(await registry.metrics()).toContain('service_redis_restart_loses_data{server="redis:6379"} 1')
+  })
+
+  it('count good replicas only if the server reports them', async () => {
+    const { registry, clock, told } = observed()
+    const good = async () =>
+      /^service_redis_good_replicas\{server="redis:6379"\} (\d)$/m.exec(await registry.metrics())?.[1]
+    expect(await good()).toBe('1')
+    told.goodReplicas = undefined
+    clock.advance(5000)
+    expect([await good(), told.asked]).toEqual([undefined, 2])
   })
 
   it('exist without the servers’ values if the servers do not answer, and an unreachable store gets no request', async () => {

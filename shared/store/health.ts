@@ -289,7 +289,7 @@ export function storeServerMetrics(registry: Registry, vitals: StoreVitals, cloc
     Kind: typeof Gauge | typeof Counter,
     name: string,
     help: string,
-    read: (server: StoreServer) => number,
+    read: (server: StoreServer) => number | undefined,
   ) =>
     new Kind({
       name,
@@ -299,7 +299,10 @@ export function storeServerMetrics(registry: Registry, vitals: StoreVitals, cloc
       async collect() {
         const servers = await ask()
         this.reset()
-        for (const server of servers) this.inc({ server: server.name }, read(server))
+        for (const server of servers) {
+          const value = read(server)
+          if (value !== undefined) this.inc({ server: server.name }, value)
+        }
       },
     })
   register(
@@ -331,6 +334,12 @@ export function storeServerMetrics(registry: Registry, vitals: StoreVitals, cloc
     'service_redis_evicted_keys_total',
     'Keys that a Redis server deleted because its memory was full: lost data.',
     (server) => server.evictedKeys,
+  )
+  register(
+    Gauge,
+    'service_redis_good_replicas',
+    'Replicas of a Redis server that answer within min-replicas-max-lag. Only with min-replicas-to-write above 0.',
+    (server) => server.goodReplicas,
   )
   register(
     Gauge,

@@ -60,6 +60,8 @@ export interface StoreServer {
   /** Number since the server started. */
   readonly commandsProcessed: number
   readonly evictedKeys: number
+  /** Number of replicas that keep up. Undefined: the server accepts writes without replicas (min-replicas-to-write 0). */
+  readonly goodReplicas: number | undefined
   /** True if the server is known to reject its append-only file when it restarts. */
   readonly restartLosesData: boolean
 }

@@ -310,15 +310,17 @@ export class RedisVitals implements StoreVitals {
   }
 }
 
-/** Returns the metrics in an answer to INFO. A value that the server does not report is 0. */
+/** Returns the metrics in an answer to INFO. A value that the server does not report is 0, and undefined for the replicas. */
 export function figuresOf(info: string): Omit<StoreServer, 'name' | 'restartLosesData'> {
   const number = (name: string): number => Number(field(info, name) ?? 0)
+  const goodReplicas = field(info, 'min_slaves_good_slaves')
   return {
     usedMemoryBytes: number('used_memory'),
     maxMemoryBytes: number('maxmemory'),
     connectedClients: number('connected_clients'),
     commandsProcessed: number('total_commands_processed'),
     evictedKeys: number('evicted_keys'),
+    goodReplicas: goodReplicas === undefined ? undefined : Number(goodReplicas),
   }
 }
 

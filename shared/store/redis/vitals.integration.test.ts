@@ -109,6 +109,24 @@ it('reports how full a server is', async () => {
   expect(after!.commandsProcessed).toBeGreaterThan(before!.commandsProcessed)
 })
 
+it('reports the replicas of a server that needs some for its writes', async () => {
+  const server = await startRedisWith({ settings: { 'repl-diskless-sync-delay': '0' } })
+  onTestFinished(() => server.close())
+  const store = await openRedisStore({ url: server.url, keyPrefix: freshPrefix() })
+  const good = async () => (await store.vitals.servers())[0]!.goodReplicas
+  expect(await good()).toBeUndefined()
+  const redis = new Redis(server.url)
+  onTestFinished(() => redis.disconnect())
+  await redis.config('SET', 'min-replicas-to-write', '1')
+  expect(await good()).toBe(0)
+  const { hostname, port } = new URL(server.url)
+  const replica = await startRedisWith({ settings: { replicaof: `${hostname} ${port}` } })
+  onTestFinished(() => replica.close())
+  await vi.waitFor(async () => expect(await good()).toBe(1), 60_000)
+  await replica.stop()
+  await vi.waitFor(async () => expect(await good()).toBe(0), 60_000)
+})
+
 describe('the user default of a server', () => {
   async function opened(users: string, settings: Record<string, string>) {
     const place = await newFolder()
@@ -149,5 +167,6 @@ it('returns 0 for a value that the server does not report', () => {
     connectedClients: 0,
     commandsProcessed: 0,
     evictedKeys: 0,
+    goodReplicas: undefined,
   })
 })

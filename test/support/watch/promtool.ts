@@ -465,6 +465,7 @@ const ROWS: readonly Row[] = [
   ['RoomfulRedisFillsUp', set('service_redis_used_memory_bytes', REDIS, 435.2e6), 300, REDIS, '85%'],
   ['RoomfulRedisFull', set('service_redis_used_memory_bytes', REDIS, 506.88e6), 60, REDIS, '99%'],
   ['RoomfulRedisEvicts', raise('service_redis_evicted_keys_total', REDIS, 1), 60, REDIS, '60'],
+  ['RoomfulReplicaMissing', set('service_redis_good_replicas', REDIS, 1), 300, REDIS, '1'],
   ['RoomfulRedisRestartLosesData', set('service_redis_restart_loses_data', REDIS, 1), 30, REDIS],
   ['RoomfulControlDown', set('up', CONTROL, 0), 60, CONTROL],
   ['RoomfulNoControl', (plot) => plot.end('service_control_info'), 90, {}],

@@ -311,6 +311,7 @@ function recordControl(
   recording.gauge(process, 'service_redis_used_memory_bytes', { server }, (at) => 120e6 + 1000 * at)
   recording.gauge(process, 'service_redis_max_memory_bytes', { server }, () => 512e6)
   recording.gauge(process, 'service_redis_evicted_keys_total', { server }, () => 0)
+  recording.gauge(process, 'service_redis_good_replicas', { server }, () => 2)
   recording.gauge(process, 'service_redis_restart_loses_data', { server }, () => 0)
   const requests = [
     ['POST', '/tokens', '201', 4],
