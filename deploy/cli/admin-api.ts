@@ -75,6 +75,8 @@ export type Method = 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE'
 const DEFAULT_ADMIN_URL = 'http://127.0.0.1:9100'
 /** Longer than the slowest request: a batch of `DELETE /projects/:id`. */
 const TIMEOUT_MS = 40_000
+/** Timeout of a read that needs no other process, or for which a node waits at most 1.5 s. */
+const READ_TIMEOUT_MS = 5000
 
 /** The HTTP routes of control and of the nodes. Every method rejects with `RequestFailed`. */
 export class DeploymentApi {
@@ -92,6 +94,9 @@ export class DeploymentApi {
       who: 'control',
       url: controlUrl,
       ifWrong: 'is CONTROL_URL right?',
+      ifSilent: 'It may hang. Use the address of another control process: --control-url.',
+      // Control asks the owner of a room, and waits for up to 14 s.
+      timeoutMs: method === 'GET' && !path.includes('/rooms') ? READ_TIMEOUT_MS : TIMEOUT_MS,
       hints: { 401: 'Set CONTROL_API_TOKENS.' },
       headers: token === undefined ? {} : { authorization: `Bearer ${token}` },
       method,
@@ -126,6 +131,8 @@ export class DeploymentApi {
       who: node ? `node ${node.node_id}` : 'the node',
       url: other?.admin_url ?? own,
       ifWrong: `is ADMIN_URL${other ? ' of that node' : ''} right?`,
+      ifSilent: `It may hang. ${other ? 'Restart it' : 'Use the admin address of another node: --admin-url. Commands for control, such as room, need none'}.`,
+      timeoutMs: method === 'GET' ? READ_TIMEOUT_MS : TIMEOUT_MS,
       hints: { 401: 'Set INTERNAL_TOKEN.' },
       headers: shown === undefined ? {} : { 'x-service-internal-token': shown },
       method,
@@ -147,6 +154,9 @@ export async function send<T extends object>(request: {
   readonly url: string
   /** Question to the operator if the address does not answer, or another service does. */
   readonly ifWrong: string
+  /** Advice if the address accepts the request and does not answer within `timeoutMs` (default 40 s). */
+  readonly ifSilent?: string
+  readonly timeoutMs?: number
   /** Advice by HTTP status. */
   readonly hints: Readonly<Record<number, string>>
   readonly headers: Readonly<Record<string, string>>
@@ -156,7 +166,18 @@ export async function send<T extends object>(request: {
   /** Example of the answer. */
   readonly like: T
 }): Promise<T> {
-  const { who, url, ifWrong, hints, method, path, body, like } = request
+  const {
+    who,
+    url,
+    ifWrong,
+    ifSilent = 'It may hang.',
+    timeoutMs = TIMEOUT_MS,
+    hints,
+    method,
+    path,
+    body,
+    like,
+  } = request
   const headers = { ...request.headers, ...(body && { 'content-type': 'application/json' }) }
   const init = { method, headers, ...(body && { body: JSON.stringify(body) }) }
   let response: Response
@@ -164,11 +185,13 @@ export async function send<T extends object>(request: {
   try {
     response = await fetch(url.replace(/\/$/, '') + path, {
       ...init,
-      signal: AbortSignal.timeout(TIMEOUT_MS),
+      signal: AbortSignal.timeout(timeoutMs),
     })
     text = await response.text()
   } catch (error) {
-    const { message, cause } = error as Error & { cause?: NodeJS.ErrnoException }
+    const { name, message, cause } = error as Error & { cause?: NodeJS.ErrnoException }
+    if (name === 'TimeoutError')
+      throw new RequestFailed(`${who} has not answered at ${url} within ${timeoutMs / 1000} s. ${ifSilent}`)
     const reason = cause?.code ?? cause?.message ?? message
     throw new RequestFailed(`${who} does not answer at ${url} (${reason}): ${ifWrong}`)
   }

@@ -324,6 +324,42 @@ describe('roomful admin', () => {
 describe('DeploymentApi', () => {
   afterEach(() => void vi.unstubAllGlobals())
 
+  it('waits 5 s for the answer to a read, and names the address that has not answered and what to use', async () => {
+    // A suspended process: its kernel accepts connections.
+    const silent = createServer(() => {})
+    await new Promise<void>((resolve) => silent.listen(0, '127.0.0.1', resolve))
+    const url = `http://127.0.0.1:${(silent.address() as AddressInfo).port}`
+    const started = AbortSignal.timeout
+    const waits: number[] = []
+    const timeout = vi.spyOn(AbortSignal, 'timeout').mockImplementation((ms) => {
+      waits.push(ms)
+      return started.call(AbortSignal, ms / 100)
+    })
+    onTestFinished(() => {
+      timeout.mockRestore()
+      silent.closeAllConnections()
+      silent.close()
+    })
+    expect(await admin('nodes', '--admin-url', url)).toEqual({
+      code: 1,
+      out: '',
+      err: `roomful admin: the node has not answered at ${url} within 5 s. It may hang. Use the admin address of another node: --admin-url. Commands for control, such as room, need none.\n`,
+    })
+    expect((await admin('projects', '--control-url', url)).err).toBe(
+      `roomful admin: control has not answered at ${url} within 5 s. It may hang. Use the address of another control process: --control-url.\n`,
+    )
+    expect(waits).toEqual([5000, 5000])
+    const api = new DeploymentApi({
+      controlUrl: url,
+      adminUrl: url,
+      controlApiTokens: undefined,
+      internalToken: undefined,
+    })
+    await expect(api.node('POST', '/admin/drain', {})).rejects.toThrow('within 40 s')
+    await expect(api.control('DELETE', '/projects/prj_a', {})).rejects.toThrow('within 40 s')
+    await expect(api.control('GET', '/projects/prj_a/rooms/arena/a', {})).rejects.toThrow('within 40 s')
+  })
+
   it.each([
     ['http://a:1', 'http://inside:1/worker/2', 'http://a:1/worker/2/admin/drain'],
     ['http://a:1/', 'http://inside:1/worker/2', 'http://a:1/worker/2/admin/drain'],
