@@ -1,3 +1,5 @@
+import { writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
 import { Redis } from 'ioredis'
 import { connect } from 'roomful/client'
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
@@ -5,6 +7,7 @@ import type counter from '../examples/counter/room.ts'
 import { callControl } from './support/calls.ts'
 import { examplesFolder, runProgram } from './support/program.ts'
 import { addRedisUser, asAdmin, type RedisServer, startRedis } from './support/redis-server.ts'
+import { newFolder } from './support/run-folder.ts'
 
 const INTERNAL_TOKEN = 'internal-token-of-the-process-tests'
 
@@ -82,6 +85,24 @@ describe('a node as a process', () => {
     await room.send('inc', { by: 1 })
     expect(room.state.count).toBe(sent + 1)
     client.close()
+  })
+
+  it('exits with code 2 if ROOMS_DIR cannot be read or has no room types, and with 1 if a room file fails', async () => {
+    const { node_env: env } = await deployment()
+    const folder = await newFolder()
+    const file = join(folder, 'note.txt')
+    await writeFile(file, 'no folder')
+    const failing = await newFolder()
+    await writeFile(join(failing, 'duel.mjs'), 'throw new Error("no duel today")')
+    for (const [roomsDir, code, says] of [
+      [join(folder, 'nowhere'), 2, 'nowhere cannot be read: ENOENT'],
+      [file, 2, 'note.txt cannot be read: ENOTDIR'],
+      [folder, 2, 'has no room types'],
+      [failing, 1, 'duel.mjs cannot be loaded: no duel today'],
+    ] as const) {
+      const { ended, output } = runProgram(['dataplane'], { ...env, ROOMS_DIR: roomsDir })
+      expect([await ended, output()]).toEqual([code, expect.stringContaining(says)])
+    }
   })
 
   it('exits with code 3 when another process has taken its NODE_ID while it was suspended', async () => {

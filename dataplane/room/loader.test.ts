@@ -93,8 +93,14 @@ describe('loadRooms', () => {
   })
 
   it('rejects a folder without room types', async () => {
-    await expect(loadRooms(await folderOf({}))).rejects.toThrow(/has no room types/)
-    await expect(loadRooms('/nowhere/at/all')).rejects.toThrow(/cannot be read/)
+    const rejects = (folder: string, says: RegExp) =>
+      expect(loadRooms(folder)).rejects.toMatchObject({
+        name: 'RoomsFolderUnusable',
+        message: expect.stringMatching(says),
+      })
+    await rejects(await folderOf({}), /has no room types/)
+    await rejects('/nowhere/at/all', /cannot be read: ENOENT/)
+    await rejects(join(await folderOf({ 'a.txt': '' }), 'a.txt'), /cannot be read: ENOTDIR/)
   })
 
   it('reads the present version of an edited file, and of its imports', async () => {

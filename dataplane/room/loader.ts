@@ -16,6 +16,11 @@ import { errorText } from './failures.ts'
 const MODULE = /^[^.]+\.(ts|js|mjs)$/
 const ROOM_FILE = /^(room|queue)\.(ts|js|mjs)$/
 
+/** The folder of room types cannot be read, or has none. A restart does not help. */
+export class RoomsFolderUnusable extends Error {
+  override readonly name = 'RoomsFolderUnusable'
+}
+
 /** Contents of a rooms folder. */
 interface FolderContents {
   /** Room types by the path of their file, in the order of the paths. */
@@ -29,7 +34,7 @@ interface FolderContents {
 /**
  * Returns the room types of a folder: one per module directly in it, and those of `room.ts` and `queue.ts` (or `.js`, `.mjs`) of each
  * subfolder. Ignores modules whose default export is not a room definition. TypeScript needs no build, only the package tsx, which is
- * loaded for it. Rejects with a RoomDefinitionError that names each file that cannot be loaded.
+ * loaded for it. Rejects with a RoomDefinitionError that names each file that cannot be loaded, and with RoomsFolderUnusable.
  */
 export const loadRooms = async (folder: string, log?: Logger): Promise<RoomDefinition[]> => [
   ...(await loadRoomFiles(folder, log)).values(),
@@ -42,7 +47,7 @@ export async function loadRoomFiles(
 ): Promise<ReadonlyMap<string, RoomDefinition>> {
   const { rooms, others, problems } = await readFolder(folder)
   if (problems.length > 0) throw new RoomDefinitionError(problems.map(({ message }) => message).join('\n'))
-  if (rooms.size === 0) throw new RoomDefinitionError(noRooms(folder))
+  if (rooms.size === 0) throw new RoomsFolderUnusable(noRooms(folder))
   for (const file of others) log?.info({ file }, IGNORED)
   if ([...rooms.keys(), ...others].some((file) => file.endsWith('.ts'))) endCompiler()
   return rooms
@@ -97,7 +102,7 @@ async function roomIn(file: string, imported: Promise<unknown>): Promise<RoomDef
 /** Returns the files of a folder that may contain a room type, in the order of their names. */
 async function roomFiles(folder: string): Promise<string[]> {
   const entries = await readdir(folder, { withFileTypes: true }).catch((error: unknown) => {
-    throw new RoomDefinitionError(`the folder of room types ${folder} cannot be read: ${errorText(error)}`)
+    throw new RoomsFolderUnusable(`the folder of room types ${folder} cannot be read: ${errorText(error)}`)
   })
   const files: string[] = []
   for (const entry of entries.sort((a, b) => (a.name < b.name ? -1 : 1))) {

@@ -170,6 +170,7 @@ const EXPECTED: ReadonlyMap<string, number> = new Map([
   ),
   ['NodeIdInUse', 2],
   ['PackageMissing', 2],
+  ['RoomsFolderUnusable', 2],
   ['NodeReplaced', 3],
   ['WorkerFailed', 1],
   ['CommandFailed', 1],
