@@ -284,7 +284,7 @@ const ROWS: readonly Row[] = [
     NODES,
     '0.10',
   ],
-  ['RoomfulLeaseNotRenewed', set('service_lease_age_seconds', NODE, 1.7), 30, NODE, '85%'],
+  ['RoomfulLeaseNotRenewed', set('service_lease_age_seconds', NODE, 176), 30, NODE, '2m 56s'],
   ['RoomfulWritesFenced', raise('service_fenced_writes_total', NODE, 0.01), 360, NODES, '4'],
   [
     'RoomfulPeersLoseMessages',
