@@ -64,7 +64,7 @@ export interface TicketStatus {
 export interface Queues<Rooms extends RoomCollection> {
   /**
    * Puts the player into a queue. The ticket has the outcome: `ticket.matched`. A player has one ticket in a queue: another call with the
-   * same data, for example after a reload of the page, gets the same ticket.
+   * same data, for example in another tab, gets the same ticket.
    */
   queue<Q extends TypedRoom = never, R extends TypedRoom = TypedRoom<UntypedRoom>>(
     type: Q['type'],

@@ -42,7 +42,7 @@ const ERROR_ROWS: Readonly<Record<Exclude<RoomfulErrorCode, 'normal'>, readonly 
     ],
     [
       TICKET,
-      'this ticket starts the queue, and its player has created too many rooms',
+      'the queue does not exist yet, and the player has created too many rooms',
       'Queue again after a minute',
     ],
   ],
