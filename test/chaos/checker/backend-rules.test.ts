@@ -143,6 +143,14 @@ describe('Notices', () => {
       for (const kind of ['claim', 'snapshot']) Object.assign(write(bank, kind), { version: 0 })
     }
     expect(names(lost(ended))).not.toContain('notice_lost')
+    const fenced = (bank: BankScenario) => {
+      bank.fault('delay')
+      bank.wipe()
+      Object.assign(write(bank, 'snapshot'), { ok: false })
+      bank.claim('bank_b')
+      Object.assign(write(bank, 'claim'), { version: 0 })
+    }
+    expect(names(lost(fenced))).not.toContain('notice_lost')
   })
 
   it('must arrive again if the webhook has failed', () => {

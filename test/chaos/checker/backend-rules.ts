@@ -141,9 +141,23 @@ class Bank {
         if (this.#endedUnwritten(record, wipe)) return false
         const young = wipe.at - record.ended < REWRITTEN_MS / 2
         return (
-          again >= 0 && record.kind !== 'release' && young && owners.every((node) => node === record.node)
+          again >= 0 &&
+          record.kind !== 'release' &&
+          young &&
+          owners.every((node) => node === record.node) &&
+          this.#isWritten(later.slice(again))
         )
       })
+  }
+
+  /** True if the first of these owners wrote the room before another node claimed it. */
+  #isWritten(owners: readonly Ownership[]): boolean {
+    const { node } = owners[0]!.claim
+    const next = owners.findIndex(({ claim }) => claim.node !== node)
+    const own = next < 0 ? owners : owners.slice(0, next)
+    const epochs = new Set(own.map(({ claim }) => claim.epoch))
+    const calls = this.#history.store.filter((call) => call.room === this.room && epochs.has(call.epoch))
+    return calls.some(({ kind, ok }) => kind === 'snapshot' && ok !== false)
   }
 
   /** True: the owner ended the room before it could write the room again, so it writes nothing again. */
