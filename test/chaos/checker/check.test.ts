@@ -510,22 +510,23 @@ describe('A member of a room that ended with its owner', () => {
 })
 
 describe('A room that an earlier owner continues', () => {
-  /** Node B takes the room over while node A is late, and ends it. Then the store loses its data, and node A writes the room again. */
-  const continued = (durability: Durability) => {
+  /** Node B takes the room over while node A is late, and may end it. Then the store loses its data, and node A writes the room again. */
+  const continued = (durability: Durability, ends = true) => {
     const scenario = new Scenario(durability)
     scenario.wipe()
     scenario.rewrite()
     const memory = scenario.memory()
     scenario.fault('delay')
     scenario.claim('node_b')
-    scenario.release({ forget: true })
+    if (ends) scenario.release({ forget: true })
     scenario.wipe()
     scenario.rewrite('node_a', memory)
     return names(scenario.end())
   }
 
-  it('is right if the room is kept nowhere, because the next owner has nothing of it', () => {
+  it('is right if the room is kept nowhere and the last owner has ended it', () => {
     expect(continued('none')).not.toContain('room_lost')
+    expect(continued('none', false)).toContain('room_lost')
     expect(continued('journal')).toContain('room_lost')
   })
 })

@@ -93,12 +93,8 @@ export class Ownerships {
     // The first epoch of the room's present life.
     let life = 0
     return claims.map((claim, i) => {
-      const [giver, previous] = [claims[i - 2], claims[i - 1]]
-      // Only a hand-over brings the content of a room that is kept nowhere to the next owner.
-      const hasContent =
-        !isKeptNowhere || (giver !== undefined && giver === holder && released.has(giver.epoch))
-      if (previous && (written.has(previous.epoch) || (holder && !startedOver && hasContent)))
-        holder = previous
+      const previous = claims[i - 1]
+      if (previous && (written.has(previous.epoch) || (holder && !startedOver))) holder = previous
       startedOver = holder !== undefined && claim.version === 0
       if (startedOver) life = claim.epoch
       const end =

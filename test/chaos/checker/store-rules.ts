@@ -29,6 +29,8 @@ function checkRoom(
   const found: Violation[] = []
   const report = (name: ViolationName, at: number, message: string) => found.push({ name, at, room, message })
   const chain = ownerships.of(room)
+  const ends = history.store.filter(({ room: of, forget, ok }) => of === room && forget && ok !== false)
+  const ended = new Set(ends.map(({ epoch }) => epoch))
   for (const ownership of chain) {
     const { claim, previous, holder, startedOver } = ownership
     if (previous?.epoch === claim.epoch)
@@ -38,7 +40,9 @@ function checkRoom(
         `${previous.node} and ${claim.node} claimed epoch ${claim.epoch}`,
       )
     const byAnother = previous?.node !== claim.node && holder?.node !== claim.node
-    if (startedOver && previous && byAnother && !ownerships.isLoss(ownership))
+    // A room that is kept nowhere is gone when its last owner has ended it.
+    const isGone = durability === 'none' && previous && ended.has(previous.epoch)
+    if (startedOver && previous && byAnother && !isGone && !ownerships.isLoss(ownership))
       report(
         'room_lost',
         claim.ended,
