@@ -1,4 +1,3 @@
-import { randomInt } from 'node:crypto'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { RawClient } from '../support/raw-client.ts'
 import {
@@ -24,12 +23,11 @@ const BROKEN = 3
 const APART_MS = 1000
 const PAIRS = 4
 
-/** Returns an id that differs from those of the connection's other requests. */
-const requestId = (): number => randomInt(1, 2 ** 31)
+let requests = 0
 
 /** Asks for a room as `joinOrCreate` does. Returns its id, or the code of the error. */
 async function find({ client }: Player, roomType: string): Promise<string> {
-  const id = requestId()
+  const id = ++requests
   const answer = await client.ask(
     { t: 'find', request_id: id, room: { room_type: roomType, query: {} } },
     ({ t, request_id: answered }) => (t === 'found' || t === 'error') && answered === id,
@@ -39,7 +37,7 @@ async function find({ client }: Player, roomType: string): Promise<string> {
 
 /** Joins a room. Returns `joined`, or the code of the error. */
 async function joining({ client }: Player, roomType: string, key: string): Promise<string> {
-  const id = requestId()
+  const id = ++requests
   const answer = await client.ask(
     { t: 'join', request_id: id, room_type: roomType, options: { key } },
     ({ t, request_id: answered }) => (t === 'joined' || t === 'error') && answered === id,
@@ -124,7 +122,7 @@ export const SEAT_ATTACKS: readonly Attack[] = [
             () =>
               player.client.send({
                 t: 'find',
-                request_id: requestId(),
+                request_id: ++requests,
                 room: { room_type: 'pair', query: {} },
               }),
             FIND_MS,
