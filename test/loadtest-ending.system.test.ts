@@ -128,7 +128,7 @@ describe.concurrent('a load test that starts a service', () => {
     await store.flushall()
     store.disconnect()
     process.kill(processes.find(({ words }) => words.includes('control'))!.pid, 'SIGKILL')
-    await program.said(/control-\d has ended by itself \(SIGKILL\)/)
+    await program.said(/control-\d has ended by itself \(SIGKILL\); \S+\.log ends with: {.*"msg":/)
     await program.said(/the store has lost what was in it/)
     program.child.kill('SIGTERM')
 

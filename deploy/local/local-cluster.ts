@@ -115,11 +115,13 @@ export class LocalCluster {
     const isDirect = balancer === 'none'
     this.wsUrl = `ws://${here(isDirect ? ports.nodes[0]!.websocket : ports.websocket)}`
     this.controlUrl = options.controlUrl ?? `http://${here(isDirect ? ports.controls[0]! : ports.api)}`
-    const onExit = ({ name, logFile }: Child, exit: Exit, asked: boolean): void => {
+    const onExit = ({ name, logFile, lastLine }: Child, exit: Exit, asked: boolean): void => {
       const how = describeExit(exit)
       if (this.#ending) return
       tell(
-        asked ? `${name} is gone (${how})` : `${name} has ended by itself (${how}); ${logFile} may say why`,
+        asked
+          ? `${name} is gone (${how})`
+          : `${name} has ended by itself (${how}); ${logFile} ends with: ${lastLine}`,
         asked,
       )
     }

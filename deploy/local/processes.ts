@@ -55,8 +55,8 @@ export class Child {
   #exit: Exit | undefined
   #asked = false
   #said: RegExpExecArray | undefined
-  /** Last line before it served. */
-  #lastLine = ''
+  /** Latest part of its output. */
+  #output: Buffer | undefined
 
   constructor(options: ChildOptions) {
     this.#options = options
@@ -132,7 +132,7 @@ export class Child {
     }
     if (outcome !== undefined) {
       const how = describeExit(outcome)
-      throw new ClusterError(`${this.name} ended before it served (${how}): ${this.#lastLine}; ${more}`)
+      throw new ClusterError(`${this.name} ended before it served (${how}): ${this.lastLine}; ${more}`)
     }
     if (this.#state === 'starting') this.#state = 'ready'
   }
@@ -181,6 +181,15 @@ export class Child {
     this.#state = 'ready'
   }
 
+  /** Last line of its output, shortened. */
+  get lastLine(): string {
+    return String(this.#output ?? '')
+      .trim()
+      .split('\n')
+      .at(-1)!
+      .slice(0, LINE_LENGTH)
+  }
+
   /** Writes its output to its file. Resolves when the output shows that it serves. */
   #listen(child: ChildProcess, file: WriteStream): Promise<void> {
     const { ready } = this.#options
@@ -190,9 +199,9 @@ export class Child {
       if (!looking) child.once('spawn', resolve)
       const hear = (chunk: Buffer): void => {
         file.write(chunk)
+        this.#output = chunk
         if (!looking) return
         heard += chunk.toString()
-        this.#lastLine = heard.trim().split('\n').at(-1)!.slice(0, LINE_LENGTH)
         const said = ready?.exec(heard)
         if (!said) return
         this.#said = said
