@@ -263,7 +263,10 @@ export class Client<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoo
     options: RoomJoinOptions<RoomOfType<Rooms, Type>>,
     target: JoinTarget,
   ): Promise<Room<RoomOfType<Rooms, Type>>>
-  /** Continues a seat of the page before the reload, from `seats`. Rejects with `seat_lost` if it has ended. */
+  /**
+   * Continues a seat of the page before the reload, from `seats`. If it has ended, the client joins as a new member. Rejects with
+   * `seat_lost` if the client knows already that it has ended.
+   */
   join<R extends TypedRoom = TypedRoom<UntypedRoom>>(seat: EarlierSeat): Promise<Room<R>>
   join<R extends TypedRoom>(
     roomType: R['type'] | EarlierSeat,

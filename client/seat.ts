@@ -29,7 +29,6 @@ export type SeatStatus = 'joining' | 'resuming' | 'joined' | 'rejoining' | 'left
  * - `closed`: the room ended.
  * - `replaced`: another client of the player has taken over (`sameSub` of the room type).
  * - `rejoin_failed`: the client was offline for too long or the session was lost, and joining again has failed.
- * - `seat_lost`: with `resume: 'tab'`, the previous page's membership has ended, and this page has not called `join`.
  * - `client_closed`: the client was closed.
  */
 export type LeaveReason =
@@ -37,7 +36,6 @@ export type LeaveReason =
   | 'kicked'
   | 'closed'
   | 'replaced'
-  | 'seat_lost'
   | 'rejoin_failed'
   | 'client_closed'
 
@@ -405,7 +403,7 @@ export class Seat {
   #notKept(error: RoomfulError, online = true): void {
     this.#unacked.restart(error)
     if (this.#unclaimed || this.#leaving) {
-      this.end(this.#leaving ? 'left' : 'seat_lost', error)
+      this.end('left', error)
       return
     }
     this.#status = 'joining'

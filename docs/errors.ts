@@ -175,6 +175,8 @@ const LOCAL_RETRYABLE: readonly string[] = ['connection_failed', 'connection_los
 
 /** True if the error is retryable. Where a code is both, an error that closes the connection and another one, `from` decides. */
 function isRetryable(name: string, from: string): boolean {
+  // The room may have applied the message: see `Seat.forgotten`.
+  if (name === 'resume_failed' && from === SEND) return false
   if (Object.hasOwn(ERRORS, name) && from !== CONNECTION) return ERRORS[name as keyof typeof ERRORS].retryable
   if (Object.hasOwn(CLOSE, name)) return closeAdvice(CLOSE[name as keyof typeof CLOSE]) !== 'end'
   return LOCAL_RETRYABLE.includes(name)
