@@ -32,7 +32,7 @@ const GOALS: Readonly<Record<string, number>> = { [RATIOS.helper]: 1.2, [ABOVE]:
 export const calls = defineScenario({
   name: 'calls',
   meaning:
-    'Backends call rooms through control. Often, the node that control asks does not own the room. For comparison, players send as many requests, and as many calls go through two bare proxies.',
+    'Backends call rooms through control, about half over a node that does not own the room. For comparison: requests of players, and calls through two HTTP proxies without roomful.',
   options: {
     projects: option.count('projects', 5),
     rooms: option.count('rooms of each project, with a player in each', 100),

@@ -81,7 +81,7 @@ export const steady = defineScenario({
 /** An evening with news about the game. */
 export const connectStorm = defineScenario({
   name: 'connect-storm',
-  meaning: 'Many clients connect, join and send at a higher rate than usual.',
+  meaning: 'Many clients connect and join together, and then send.',
   options: {
     clients: option.count('clients', 500),
     'per-second': option.count('clients that connect each second', 500),
