@@ -71,11 +71,11 @@ const ROWS: Readonly<Record<Topic, readonly Row[]>> = {
     {
       of: 'connections of a process',
       is: '`ulimit -n` − 300',
-      effect: 'the oldest without a `hello` is closed. If there is none, the new one is closed',
+      effect: 'the oldest without a `hello` is closed, or else the new one',
       metric: 'service_connections_dropped_total{reason="files"}',
     },
     {
-      of: 'resumes that wait while another resume of the session runs',
+      of: 'waiting resumes of a session',
       is: '1',
       effect: '1013',
       metric: 'service_resume_waits_refused_total',
@@ -110,8 +110,8 @@ const ROWS: Readonly<Record<Topic, readonly Row[]>> = {
     },
     {
       of: 'websocket pings and pongs after `welcome`',
-      is: 'count as messages',
-      effect: 'pings get no pong, and 4006 after 1,200 of them',
+      is: 'the rate of messages, which they share',
+      effect: 'pings get no pong. After 1,200 of them: 4006',
       metric: 'service_rate_limited_total{by="control_frame"}',
     },
     {
@@ -128,7 +128,7 @@ const ROWS: Readonly<Record<Topic, readonly Row[]>> = {
       metric: 'service_closes_total{name="protocol_error"}',
     },
     {
-      of: 'replies that a member has not confirmed',
+      of: 'unconfirmed replies of a member',
       is: '32, each up to 4 KiB',
       effect: '`too_many_requests`',
       metric: REACHED('requests'),
@@ -186,7 +186,7 @@ const ROWS: Readonly<Record<Topic, readonly Row[]>> = {
     {
       of: 'seat that `joinOrCreate` keeps for a player',
       is: '1, for 3 s',
-      effect: 'the seat is free. A player who misses three gets 1 per minute',
+      effect: 'the seat is free. After three unused seats, a player gets 1 per minute',
       metric: 'service_seat_promises_total{result="withheld"}',
     },
     {
@@ -216,8 +216,8 @@ const ROWS: Readonly<Record<Topic, readonly Row[]>> = {
     },
     {
       of: 'data of an ended room in Redis',
-      is: '2 minutes, or 2 hours after a takeover',
-      effect: 'the data expires',
+      is: '2 minutes, or 2 hours if the room had a takeover',
+      effect: 'it expires',
       metric: 'service_redis_used_memory_bytes',
     },
   ],
@@ -285,7 +285,7 @@ const ROWS: Readonly<Record<Topic, readonly Row[]>> = {
   ],
   lists: [
     {
-      of: 'unanswered requests for a list of a session',
+      of: 'unanswered list requests of a session',
       is: '32',
       effect: '`rate_limited`',
       metric: 'service_websocket_errors_total{code="rate_limited"}',
@@ -325,7 +325,7 @@ const ROWS: Readonly<Record<Topic, readonly Row[]>> = {
     {
       of: 'slowdown of rooms, if the event loop is 40 ms late',
       is: '2.4× (8 updates/s instead of 20)',
-      effect: '[the node is overloaded](runbooks.md#a-node-is-overloaded). Its rooms slow down by up to 10×',
+      effect: '[the node is overloaded](runbooks.md#a-node-is-overloaded), and slows rooms by up to 10×',
       metric: 'service_slowdown_ratio',
     },
     {
