@@ -259,7 +259,7 @@ export const VARIABLES = {
   },
   PROJECT_SHARE: {
     topic: 'clients',
-    help: 'At a full node, a project with this share gets no more (sessions, rooms, notices). 0: first come, first served.',
+    help: 'A full node accepts more only for projects below this share (sessions, rooms, notices). 0: first come, first served.',
     schema: integer(0, 100, 'percent'),
     default: '50',
     readBy: DATAPLANE,

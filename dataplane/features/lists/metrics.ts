@@ -10,7 +10,7 @@ export const LIST_METRICS = {
   listedRows: gauge('service_directory_rows', 'Rows in this node’s copies of lists.'),
   listQueryDuration: histogram(
     'service_directory_query_duration_seconds',
-    'Time of a query in the copy of a list, or of 1,000 rows of it.',
+    'Time of a query in the copy of a list. A long query counts once for each 1,000 rows.',
   ),
   stoppedQueries: counter(
     'service_directory_queries_stopped_total',
@@ -32,7 +32,7 @@ export const LIST_METRICS = {
   ),
   seatPromises: counter(
     'service_seat_promises_total',
-    'Seats kept for `joinOrCreate`. kept: joined within 3 s; broken: not joined; withheld: no seat was kept.',
+    'Promised seats of `joinOrCreate`. kept: joined within 3 s; broken: not joined; withheld: none, after too many broken ones.',
     { result: ['kept', 'broken', 'withheld'] },
   ),
   wrongCodes: counter(
