@@ -215,6 +215,7 @@ const roomful: Dialect = {
       ...(ref !== undefined && { ref, settled: ref - 1 }),
     }),
   nudge: (room) => encoder.encode({ t: 'message', room_id: `arena:${room}`, type: 'nudge', data: place() }),
+  goodbye: encoder.encode({ t: 'goodbye' }),
   mark: (x) => Buffer.from([0xcd, x >> 8, x & 0xff]),
   isUpdate: (bytes) => bytes[1] === SERVER_OPCODES['state.patch'],
   state(messages) {

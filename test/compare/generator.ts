@@ -41,6 +41,8 @@ export interface Dialect {
   /** Returns the bytes of an x from 256 to 999 in an update. */
   mark(x: number): Buffer
   isUpdate(bytes: Buffer): boolean
+  /** Message that ends the session of a client. Absent: the end of its connection does. */
+  readonly goodbye?: Uint8Array
   /** Answers a ping of the protocol. */
   answer?(socket: WebSocket, bytes: Buffer): void
   /** Returns the state of a client that has received these messages. */
@@ -107,6 +109,8 @@ export class Clients {
   readonly lost: string[] = []
   readonly #dialect: Dialect
   readonly #endpoints: readonly Endpoint[]
+  /** Begins the names of their rooms. */
+  readonly #prefix: string
   readonly #clients: Client[] = []
   /** Watchers, and clients that have found a room. */
   readonly #extra: Joined[] = []
@@ -114,9 +118,10 @@ export class Clients {
   #inputs = 0
   #roundTrips: number[] = []
 
-  constructor(dialect: Dialect, endpoints: readonly Endpoint[]) {
+  constructor(dialect: Dialect, endpoints: readonly Endpoint[], prefix = 'r') {
     this.#dialect = dialect
     this.#endpoints = endpoints
+    this.#prefix = prefix
   }
 
   /**
@@ -142,7 +147,7 @@ export class Clients {
     const all = this.#endpoints
     const any = seat === 0 ? all[room % all.length]! : anyOf(all)
     const first = this.#dialect.endpoint?.(all, room) ?? any
-    const joined = await this.#dialect.join(first, number, `r${room}`)
+    const joined = await this.#dialect.join(first, number, `${this.#prefix}${room}`)
     const { socket, messages, port = first.port } = joined
     const client: Client = {
       socket,
@@ -180,7 +185,7 @@ export class Clients {
   /** Lets `count` clients connect, and join `rooms` existing rooms in turn. */
   async arrive(count: number, rooms: number, watch: boolean): Promise<void> {
     const join = (number: number) =>
-      this.#dialect.join(anyOf(this.#endpoints), number, `r${number % rooms}`, watch)
+      this.#dialect.join(anyOf(this.#endpoints), number, `${this.#prefix}${number % rooms}`, watch)
     this.#extra.push(...(await each(this.#others(count), CONNECTING.known, join)))
   }
 
@@ -280,6 +285,17 @@ export class Clients {
 
   #recorded(): Client[] {
     return this.#clients.filter(({ recorded }) => recorded)
+  }
+
+  /** Ends all sessions. Resolves when the server has closed their connections. */
+  async leave(): Promise<void> {
+    const sockets = [...this.#clients, ...this.#extra].map(({ socket }) => socket.removeAllListeners('close'))
+    const open = sockets.filter(({ readyState }) => readyState === WebSocket.OPEN)
+    const closed = open.map((socket) => new Promise((resolve) => socket.once('close', resolve)))
+    for (const socket of open)
+      if (this.#dialect.goodbye) socket.send(this.#dialect.goodbye)
+      else socket.close()
+    await Promise.all(closed)
   }
 
   /** Ends all connections. */

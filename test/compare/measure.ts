@@ -36,6 +36,8 @@ const WATCHERS = 0.02
 const FINDERS = 0.5
 /** Number of clients that search at the same time. */
 const FINDING = 16
+/** Number of clients that join together before joins are measured. */
+const WARMING = 500
 /** Until then, the writes of the joins are done. */
 const CUT_AFTER_MS = 2000
 /** Nodes regard each other as busy for some time after their start. Before that, rooms would open elsewhere. */
@@ -79,10 +81,25 @@ async function withServer(
   try {
     all = new Clients(DIALECTS[name], await endpointsOf(server.listening, clients + later, direct))
     if (server.listening.length > 1) await sleep(CALM_MS)
+    if (kind === 'joins' || kind === 'resumes') await warm(name, server, scenario, options)
     return await use(server, all, scenario, options)
   } finally {
     all?.end()
     await server.stop()
+  }
+}
+
+/** Lets other clients join other rooms, resume if that is measured, and leave, again and again, until that code is compiled. */
+async function warm(name: ServerName, server: Server, scenario: Scenario, options: Options): Promise<void> {
+  const { direct = false, kind, perRoom } = scenario
+  const end = performance.now() + 1_000 * options.warmSeconds
+  while (performance.now() < end) {
+    const count = Math.min(WARMING, scenario.clients)
+    const endpoints = await endpointsOf(server.listening, count, direct)
+    const some = new Clients(DIALECTS[name], endpoints, 'warm')
+    await some.join(count, perRoom, count)
+    if (kind === 'resumes') await some.prepareResumes()()
+    await some.leave()
   }
 }
 
