@@ -56,9 +56,9 @@ const ROWS: Readonly<Record<Topic, readonly Row[]>> = {
       metric: 'service_max_sessions',
     },
     {
-      of: 'new sessions of a project at a node',
+      of: 'sessions of a project at a node',
       variable: 'MAX_SESSIONS_PER_PROJECT',
-      effect: '1013. Resumes are accepted',
+      effect: 'new ones get 1013. Resumes are accepted',
       metric: 'service_project_sessions_refused_total',
     },
     {
@@ -110,7 +110,7 @@ const ROWS: Readonly<Record<Topic, readonly Row[]>> = {
     },
     {
       of: 'websocket pings and pongs after `welcome`',
-      is: 'the rate of messages, which they share',
+      is: '`SESSION_MESSAGES_PER_SECOND`, together with messages',
       effect: 'pings get no pong. After 1,200 of them: 4006',
       metric: 'service_rate_limited_total{by="control_frame"}',
     },
@@ -325,13 +325,13 @@ const ROWS: Readonly<Record<Topic, readonly Row[]>> = {
     {
       of: 'slowdown of rooms, if the event loop is 40 ms late',
       is: '2.4× (8 updates/s instead of 20)',
-      effect: '[the node is overloaded](runbooks.md#a-node-is-overloaded), and slows rooms by up to 10×',
+      effect: '[the node is overloaded](runbooks.md#a-node-is-overloaded). At the highest load: 10×',
       metric: 'service_slowdown_ratio',
     },
     {
       of: 'reads of a connection at an overloaded node',
       is: '10/s, and 1/s at the highest load',
-      effect: 'the room gets only the newest of the unread messages without a `ref`',
+      effect: 'messages wait. Of those without a `ref`, each read keeps only the newest',
       metric: 'service_inputs_dropped_total',
     },
     {
