@@ -32,7 +32,7 @@ const GOALS: Readonly<Record<string, number>> = { [RATIOS.helper]: 1.2, [ABOVE]:
 export const calls = defineScenario({
   name: 'calls',
   meaning:
-    'Backends call rooms through control, about half over a node that does not own the room. For comparison: requests of players, and calls through two HTTP proxies without roomful.',
+    'Backends call rooms through control, about half over a node that does not own the room. The report compares requests of players, and calls through two plain HTTP proxies.',
   options: {
     projects: option.count('projects', 5),
     rooms: option.count('rooms of each project, with a player in each', 100),
@@ -274,7 +274,7 @@ const START_SECONDS = 3
 /** Cost of many bans for players who are not banned. */
 export const bans = defineScenario({
   name: 'bans',
-  meaning: 'Players connect, and control restarts, without bans and with many. The costs must be equal.',
+  meaning: 'Players connect, and control restarts, with many bans and without. Bans must not raise costs.',
   options: {
     bans: option.count('banned players', 100_000),
     'per-second': option.count('players who connect each second', 50),
