@@ -31,13 +31,7 @@ export type SeatStatus = 'joining' | 'resuming' | 'joined' | 'rejoining' | 'left
  * - `rejoin_failed`: the client was offline for too long or the session was lost, and joining again has failed.
  * - `client_closed`: the client was closed.
  */
-export type LeaveReason =
-  | 'left'
-  | 'kicked'
-  | 'closed'
-  | 'replaced'
-  | 'rejoin_failed'
-  | 'client_closed'
+export type LeaveReason = 'left' | 'kicked' | 'closed' | 'replaced' | 'rejoin_failed' | 'client_closed'
 
 /** Reasons of `left` with which the room removes this client. After any other reason the client joins again. */
 const LEAVE_REASONS: { readonly [reason: string]: LeaveReason } = {
