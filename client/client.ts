@@ -265,7 +265,7 @@ export class Client<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoo
   ): Promise<Room<RoomOfType<Rooms, Type>>>
   /**
    * Continues a seat of the page before the reload, from `seats`. If it has ended, the client joins as a new member. Rejects with
-   * `seat_lost` if the client knows already that it has ended.
+   * `seat_lost` if the client knows that it has ended, if this page has joined the room, and from 10 s after `connect`.
    */
   join<R extends TypedRoom = TypedRoom<UntypedRoom>>(seat: EarlierSeat): Promise<Room<R>>
   join<R extends TypedRoom>(

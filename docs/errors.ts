@@ -164,7 +164,11 @@ const ERROR_ROWS: Readonly<Record<Exclude<RoomfulErrorCode, 'normal'>, readonly 
   party_full: [[TICKET, 'the party is complete', 'Make another party']],
   party_timeout: [[TICKET, 'the party was incomplete for 60 s', 'Share the code again, and queue']],
   seat_lost: [
-    [JOIN, 'the seat from `client.seats()` has ended', 'Call `join(type, { key })`'],
+    [
+      JOIN,
+      'the seat from `client.seats()` has ended, or this page has joined the room',
+      'Call `join(type, { key })`',
+    ],
     [TICKET, 'the client was disconnected for longer than `reconnectSeconds`', 'Offer to queue again'],
     [TICKET, 'the player was kicked or banned. `message` is the reason', PLAYER_TEXT],
   ],

@@ -36,7 +36,7 @@ const WATCHERS = 0.02
 const FINDERS = 0.5
 /** Number of clients that search at the same time. */
 const FINDING = 16
-/** Number of clients that join together before joins are measured, and of all. The kernel keeps the ports of closed connections for a minute. */
+/** Number of clients of one round of the warm-up, and of all rounds. The kernel keeps the port of a closed connection for a minute. */
 const [WARMING, MOST_WARMING] = [500, 12_000]
 /** Until then, the writes of the joins are done. */
 const CUT_AFTER_MS = 2000
@@ -94,12 +94,17 @@ async function warm(name: ServerName, server: Server, scenario: Scenario, option
   const { direct = false, kind, perRoom } = scenario
   const end = performance.now() + 1_000 * options.warmSeconds
   const count = Math.min(WARMING, scenario.clients)
-  for (let left = MOST_WARMING; left > 0 && performance.now() < end; left -= count) {
+  const most = kind === 'resumes' ? MOST_WARMING / 2 : MOST_WARMING
+  for (let left = most; left > 0 && performance.now() < end; left -= count) {
     const endpoints = await endpointsOf(server.listening, count, direct)
     const some = new Clients(DIALECTS[name], endpoints, 'warm')
-    await some.join(count, perRoom, count)
-    if (kind === 'resumes') await some.prepareResumes()()
-    await some.leave()
+    try {
+      await some.join(count, perRoom, count)
+      if (kind === 'resumes') await some.prepareResumes()()
+      await some.leave()
+    } finally {
+      some.end()
+    }
   }
 }
 
