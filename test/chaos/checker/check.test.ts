@@ -464,6 +464,22 @@ describe('A member of a room that ended with its owner', () => {
     expect(told({ after_ms: 0, back: { waits_ms: 4000 } })).toEqual([])
   })
 
+  it('is notified later if the store then loses its data, because the owner of a missing room may write it again', () => {
+    const told = (afterMs: number) => {
+      const scenario = new Scenario('none')
+      scenario.join('ann')
+      scenario.fault('kill')
+      scenario.claim('node_b')
+      scenario.wait(2000)
+      scenario.wipe()
+      scenario.wait(afterMs)
+      scenario.loseSeat('ann')
+      return names(scenario.end()).filter((name) => name === 'seat_lost')
+    }
+    expect(told(17_000)).toEqual([])
+    expect(told(20_000)).toEqual(['seat_lost'])
+  })
+
   it('loses its seat in a drain if no other node takes rooms, and only then', () => {
     const drained = (durability: Durability, forget: boolean, other?: FaultKind, earlierMs = 0) => {
       const scenario = new Scenario(durability)

@@ -346,6 +346,8 @@ const NAMES = Object.keys(EXCUSES) as Excuse[]
  * question about a seat after 2 s, in a sweep that runs once a second. The rest is for a busy machine.
  */
 const NOTICED_WITHIN_MS = 3500
+/** Time after a loss of the store's data in which a missing room may still be written again: members are not notified that it has ended. */
+const REWRITTEN_WITHIN_MS = 15_000
 /** Time within which an unreachable node learns that a session has moved. */
 const TAKEN_OVER_WITHIN_MS = 8000
 
@@ -456,7 +458,11 @@ export class Excuses {
       this.#arrivals.get(client)?.findLast((begun) => begun >= ended && begun <= at) ?? 0
     const noticed = (ended: number) => {
       const from = Math.max(this.#ownerships.back(edge, ended), cameBack(ended))
-      return this.#ownerships.worked(edge, from, NOTICED_WITHIN_MS)
+      let until = this.#ownerships.worked(edge, from, NOTICED_WITHIN_MS)
+      for (const wipe of this.#ownerships.wipes(at))
+        if (wipe.until >= ended && wipe.at <= until)
+          until = this.#ownerships.worked(edge, wipe.until + REWRITTEN_WITHIN_MS, NOTICED_WITHIN_MS)
+      return until
     }
     const goneThen = ({ since, until }: { since: number; until: number }) =>
       seat.joined_at <= until && since <= at && at <= noticed(until)
