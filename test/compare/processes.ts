@@ -12,8 +12,8 @@ import type { Listening, Question, Sample, Settings } from './servers/served.ts'
 /** The measured processes, each pinned to its core. */
 
 const FOLDER = fileURLToPath(new URL('.', import.meta.url))
-/** Node 22 of the package `node`, which all servers use because Colyseus needs it. */
-const NODE_22 = `${FOLDER}node_modules/node/bin/node`
+/** The Node of all servers: of the package `node`, with the version of our image. */
+const SERVER_NODE = `${FOLDER}node_modules/node/bin/node`
 /** Pins a process with all its threads to a core. Does nothing without `taskset` (Linux with util-linux). */
 export function pin(pid: number, core: number): void {
   spawnSync('taskset', ['-a', '-c', '-p', String(core), String(pid)])
@@ -33,7 +33,7 @@ export function spin(count: number): () => void {
 
 /** Installs the other servers, which only this command needs, unless they are installed. */
 export function installPeers(): void {
-  if (existsSync(NODE_22)) return
+  if (existsSync(SERVER_NODE)) return
   const { status } = spawnSync('npm', ['ci', '--no-audit', '--no-fund'], { cwd: FOLDER, stdio: 'inherit' })
   if (status !== 0) throw new Error(`npm ci in ${FOLDER} ended with ${status}`)
 }
@@ -65,7 +65,7 @@ export async function startServer(name: ServerName, scenario: Scenario, built: b
     const file = `${FOLDER}servers/${name}.${name === 'roomful' ? 'ts' : 'js'}`
     const child = fork(file, [JSON.stringify(settings)], {
       ...(built
-        ? { execPath: NODE_22, execArgv: ['--disable-warning=ExperimentalWarning'] }
+        ? { execPath: SERVER_NODE, execArgv: ['--disable-warning=ExperimentalWarning'] }
         : { execArgv: ['--import', 'tsx'] }),
       env: { ...process.env, NODE_ENV: 'production' },
     })
