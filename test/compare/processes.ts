@@ -1,6 +1,6 @@
 import { type ChildProcess, fork, spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
-import { existsSync } from 'node:fs'
+import { readFileSync } from 'node:fs'
 import { cpus } from 'node:os'
 import { fileURLToPath } from 'node:url'
 import { redisCpuSeconds, redisInfo } from '../../loadtest/metrics.ts'
@@ -31,9 +31,11 @@ export function spin(count: number): () => void {
   return end
 }
 
-/** Installs the other servers, which only this command needs, unless they are installed. */
+/** Installs the other servers and the Node of all, which only this command needs, unless that Node is installed. */
 export function installPeers(): void {
-  if (existsSync(SERVER_NODE)) return
+  const { dependencies } = JSON.parse(readFileSync(`${FOLDER}package.json`, 'utf8'))
+  const { stdout } = spawnSync(SERVER_NODE, ['--version'], { encoding: 'utf8' })
+  if (stdout?.trim() === `v${dependencies.node}`) return
   const { status } = spawnSync('npm', ['ci', '--no-audit', '--no-fund'], { cwd: FOLDER, stdio: 'inherit' })
   if (status !== 0) throw new Error(`npm ci in ${FOLDER} ended with ${status}`)
 }
