@@ -21,7 +21,6 @@ import {
   stopReading,
   TURN_BYTES,
 } from './fast-socket.ts'
-import type { LaneMember } from './lane.ts'
 import { countClose } from './metrics.ts'
 import { type Flusher, Outbox, type OutboxListener } from './outbox.ts'
 
@@ -139,8 +138,6 @@ export class Connection implements FrameListener, OutboxListener, PolledSocket {
   readonly outbox: Outbox
   /** The room that the last queued frames were about. */
   #room: string | undefined
-  /** The subscription that last entered the lane of that room. */
-  inLane: LaneMember | undefined
   /** Undefined: every known address is that of a trusted proxy. */
   readonly from: ClientAddress | undefined
   readonly openedAt: number
@@ -303,8 +300,8 @@ export class Connection implements FrameListener, OutboxListener, PolledSocket {
   address(roomId: string): void {
     if (roomId === this.#room) return
     this.#room = roomId
-    this.inLane?.lane?.remove(this.inLane)
-    this.inLane = undefined
+    this.outbox.inStep?.leave()
+    this.outbox.inStep = undefined
     const address = this.codec.address(roomId)
     if (address) this.outbox.push(frame(address, this.codec.binary))
   }

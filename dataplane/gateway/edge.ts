@@ -557,7 +557,7 @@ export class Edge {
     if (!connection) return
     const lane = lanes.get(connection.codec) ?? new Lane(apart)
     lanes.set(connection.codec, lane)
-    lane.add(subscription, connection, seq)
+    lane.add(subscription, connection.outbox, seq)
   }
 
   /** An owner has answered: stops the repetition unless another question is open. */

@@ -11,6 +11,15 @@ export interface ByteSink {
   onceDrained(drained: () => void): void
   /** Bytes that the kernel has not taken yet. */
   readonly writableLength: number
+  /** Undefined: only the methods of the sink write. */
+  readonly direct?: DirectWrites | undefined
+}
+
+/** Writes by `Sockets.write`, which need no look at the sink. */
+interface DirectWrites {
+  readonly handle: TcpHandle
+  /** Takes what `Sockets.write` has returned. Returns what `ByteSink.write` returns. */
+  wrote(request: Written): boolean
 }
 
 /** Node's request object for one write. It can be reused, unless the write was queued. */
@@ -20,6 +29,9 @@ interface WriteRequest {
   /** Keeps the bytes alive until they are written. */
   held?: unknown
 }
+
+/** The request of a write if some bytes are queued, false if the write failed, and undefined if all bytes are written. */
+export type Written = WriteRequest | false | undefined
 
 /** Node's internal binding for reads and writes of sockets. */
 interface StreamBinding {
@@ -35,7 +47,7 @@ interface StreamBinding {
  * Node's handle of a TCP connection, below its stream. Writes return 0 or an error number. Queued bytes are written in the order of all
  * writes, including those of the stream.
  */
-interface TcpHandle {
+export interface TcpHandle {
   /** Receives the reads of the handle, if they bypass the stream. */
   [READER]?: Reader
   /** Called after each read. `bytes` is absent if the handle has a user buffer. */
@@ -112,8 +124,8 @@ export class Sockets {
     return this.#binding && handle?.constructor.name === 'TCP' ? handle : undefined
   }
 
-  /** Writes one or several buffers in one write. Returns the request if some bytes are queued, and false if the write failed. */
-  write(handle: TcpHandle, bytes: Uint8Array | readonly Uint8Array[]): WriteRequest | false | undefined {
+  /** Writes one or several buffers in one write. */
+  write(handle: TcpHandle, bytes: Uint8Array | readonly Uint8Array[]): Written {
     const { streamBaseState, kLastWriteWasAsync, WriteWrap } = this.#binding!
     const request = this.#request!
     const failed =
@@ -146,9 +158,9 @@ function passingOn(
 }
 
 /** Sink below a socket's stream. */
-class DirectSink implements ByteSink {
+class DirectSink implements ByteSink, DirectWrites {
   readonly #socket: Socket
-  readonly #handle: TcpHandle
+  readonly handle: TcpHandle
   readonly #sockets: Sockets
   readonly #on: LossListener
   /** Number of queued writes. */
@@ -157,17 +169,21 @@ class DirectSink implements ByteSink {
 
   constructor(socket: Socket, handle: TcpHandle, sockets: Sockets, on: LossListener) {
     this.#socket = socket
-    this.#handle = handle
+    this.handle = handle
     this.#sockets = sockets
     this.#on = on
   }
 
   write(bytes: Uint8Array): boolean {
-    return this.#wrote(this.#sockets.write(this.#handle, bytes))
+    return this.wrote(this.#sockets.write(this.handle, bytes))
   }
 
   writev(frames: readonly Uint8Array[]): boolean {
-    return this.#wrote(this.#sockets.write(this.#handle, frames))
+    return this.wrote(this.#sockets.write(this.handle, frames))
+  }
+
+  get direct(): DirectWrites {
+    return this
   }
 
   onceDrained(drained: () => void): void {
@@ -176,10 +192,10 @@ class DirectSink implements ByteSink {
   }
 
   get writableLength(): number {
-    return this.#waiting > 0 ? this.#handle.writeQueueSize : 0
+    return this.#waiting > 0 ? this.handle.writeQueueSize : 0
   }
 
-  #wrote(request: WriteRequest | false | undefined): boolean {
+  wrote(request: Written): boolean {
     if (request === false) this.#failed()
     else if (request) {
       this.#waiting++

@@ -29,15 +29,18 @@ describe('Lane', () => {
       const bounds = { outboxHighWaterBytes: 1000, outboxLimitBytes: 2000 }
       const outbox = new Outbox(sink, flusher, bounds, { overflowed: () => {}, hasRoom: () => {} })
       outbox.open(frame(0))
-      const member = {
+      const member: LaneMember & { name: string; has: number } = {
         name,
         lane: undefined,
         place: 0,
+        noted: false,
         has: -1,
+        busy: () => member.lane?.note(member),
+        leave: () => member.lane?.remove(member),
         leftLane: (seq: number) => void Object.assign(member, { has: seq }),
       }
       apart.add(member)
-      return { member, outbox, frames, connection: { outbox, inLane: undefined } }
+      return { member, outbox, frames }
     })
     const endTurn = (): void => {
       for (const callback of atEnd.splice(0)) callback()
@@ -46,24 +49,66 @@ describe('Lane', () => {
     return { lane, apart, members, endTurn, sent: () => members.map(({ frames }) => frames.slice(1)) }
   }
 
-  it('writes an update to its members, except those with queued frames, which leave as of the update before', () => {
-    const { lane, apart, members, sent } = laneOf(['ada', 'bob', 'cyd'])
-    for (const { member, connection } of members) lane.add(member, connection, 7)
+  it('sends an update to its members, except those with queued frames, which leave as of the update before', () => {
+    const { lane, apart, members, endTurn, sent } = laneOf(['ada', 'bob', 'cyd'])
+    for (const { member, outbox } of members) lane.add(member, outbox, 7)
     const [ada, bob] = members
     bob!.outbox.push(frame(9))
     lane.flush(frame(1), 8, true)
-    expect(sent()).toEqual([[1], [], [1]])
+    endTurn()
+    expect(sent()).toEqual([[1], [9], [1]])
     expect([...apart]).toEqual([bob!.member])
     expect(bob!.member.has).toBe(7)
     lane.remove(ada!.member)
     expect(ada!.member.has).toBe(8)
     lane.flush(frame(2), 9, true)
-    expect(sent()).toEqual([[1], [], [1, 2]])
+    endTurn()
+    expect(sent()).toEqual([[1], [9], [1, 2]])
+  })
+
+  it('keeps a member whose frames have left before the next update', () => {
+    const { lane, apart, members, endTurn, sent } = laneOf(['ada', 'bob'])
+    for (const { member, outbox } of members) lane.add(member, outbox, 1)
+    for (let seq = 2; seq <= 3; seq++) {
+      members[0]!.outbox.push(frame(9))
+      endTurn()
+      lane.flush(frame(seq), seq, true)
+      endTurn()
+    }
+    expect(sent()).toEqual([
+      [9, 2, 9, 3],
+      [2, 3],
+    ])
+    expect(apart.size).toBe(0)
+  })
+
+  it('sends an update before everything that happens to its members in the same turn', () => {
+    const { lane, members, endTurn, sent } = laneOf(['ada', 'bob', 'cyd', 'dan'])
+    for (const { member, outbox } of members) lane.add(member, outbox, 1)
+    const [ada, bob, cyd] = members
+    const flush = (seq: number) => lane.flush(frame(seq), seq, true)
+    flush(2)
+    expect(sent()).toEqual([[], [], [], []])
+    ada!.outbox.push(frame(9))
+    expect(sent()).toEqual([[2], [2], [2], [2]])
+    flush(3)
+    lane.remove(bob!.member)
+    flush(4)
+    cyd!.outbox.close()
+    flush(5)
+    flush(6)
+    endTurn()
+    expect(sent()).toEqual([
+      [2, 9],
+      [2, 3],
+      [2, 3, 4],
+      [2, 3, 4, 5, 6],
+    ])
   })
 
   it('queues an update that other frames follow, so that all leave in one write', () => {
     const { lane, members, endTurn, sent } = laneOf(['ada', 'bob'])
-    for (const { member, connection } of members) lane.add(member, connection, 1)
+    for (const { member, outbox } of members) lane.add(member, outbox, 1)
     lane.flush(frame(1), 2, false)
     members[0]!.outbox.push(frame(2))
     expect(sent()).toEqual([[], []])
@@ -71,14 +116,46 @@ describe('Lane', () => {
     expect(sent()).toEqual([[1, 2], [1]])
   })
 
+  it('waits for at most 15 other rooms that flush in the same turn', () => {
+    const { members, endTurn, sent } = laneOf(Array.from({ length: 17 }, (_, i) => `player${i}`))
+    for (const { member, outbox } of members) {
+      const lane = new Lane(new Set([member]))
+      lane.add(member, outbox, 1)
+      lane.flush(frame(2), 2, true)
+    }
+    expect(sent()).toEqual([...Array.from({ length: 16 }, () => [2]), []])
+    endTurn()
+    expect(sent()[16]).toEqual([2])
+  })
+
+  it('finds what is queued for a member that enters with it, or that comes from another lane', () => {
+    const { lane, members, endTurn, sent } = laneOf(['ada', 'bob'])
+    const [ada, bob] = members
+    ada!.outbox.push(frame(9))
+    lane.add(ada!.member, ada!.outbox, 1)
+    lane.add(bob!.member, bob!.outbox, 1)
+    lane.flush(frame(2), 2, true)
+    expect(ada!.member.has).toBe(1)
+    bob!.outbox.push(frame(3))
+    lane.remove(bob!.member)
+    const other = new Lane(new Set())
+    other.add(bob!.member, bob!.outbox, 5)
+    endTurn()
+    bob!.outbox.push(frame(4))
+    other.flush(frame(6), 6, true)
+    endTurn()
+    expect(bob!.member.has).toBe(5)
+    expect(sent()).toEqual([[9], [2, 3, 4]])
+  })
+
   it('takes no member that has another update than its members', () => {
     const { lane, apart, members } = laneOf(['ada', 'bob'])
     const [ada, bob] = members
-    lane.add(ada!.member, ada!.connection, 3)
-    lane.add(bob!.member, bob!.connection, 4)
+    lane.add(ada!.member, ada!.outbox, 3)
+    lane.add(bob!.member, bob!.outbox, 4)
     expect([...apart]).toEqual([bob!.member])
     lane.clear()
-    lane.add(bob!.member, bob!.connection, 4)
+    lane.add(bob!.member, bob!.outbox, 4)
     expect([...apart]).toEqual([ada!.member])
   })
 })

@@ -1,27 +1,23 @@
 import type { Frame } from '../frame.ts'
-import type { Outbox } from './outbox.ts'
+import type { TcpHandle } from './fast-socket.ts'
+import type { InStep, Outbox } from './outbox.ts'
 
 /** A subscription that can be in a lane. */
-export interface LaneMember {
-  /** Undefined: it is in none. The lane sets it, as `place`. */
+export interface LaneMember extends InStep {
+  /** Undefined: it is in none. The lane sets it, as `place` and `noted`. */
   lane: Lane | undefined
   /** Index in the lane. */
   place: number
+  /** The lane looks at its outbox before the next update. */
+  noted: boolean
   /** It has left the lane, and has everything up to the update `seq`. */
   leftLane(seq: number): void
-}
-
-/** The connection of a subscription. */
-interface LaneConnection {
-  readonly outbox: Outbox
-  /** The subscription that entered a lane last. It leaves when the next frames are about another room. */
-  inLane: LaneMember | undefined
 }
 
 /**
  * The subscriptions of one room and codec that are in step: each is live and has everything up to `seq`, and the last frames on its
  * connection were about this room. They get an update without a look at each of them: in a process with many clients, the objects of a
- * client are in no cache, and to read them costs more than to decide anything.
+ * client are in no cache, and to read them costs more than to decide anything. So an outbox tells the lane when something is queued.
  */
 export class Lane {
   /** The last update that all of them have. */
@@ -30,6 +26,11 @@ export class Lane {
   readonly #members: LaneMember[] = []
   /** In the same order. */
   readonly #outboxes: Outbox[] = []
+  readonly #handles: (TcpHandle | undefined)[] = []
+  /** Members with outboxes that may not be idle. */
+  #noted: LaneMember[] = []
+  /** The latest update, until it is sent. */
+  #unsent: Frame | undefined
 
   /** `apart`: the subscriptions of the room that are in no lane. */
   constructor(apart: Set<LaneMember>) {
@@ -37,28 +38,35 @@ export class Lane {
   }
 
   /** Adds a subscription that has just got the update `seq`, unless the others have another one. */
-  add(member: LaneMember, connection: LaneConnection, seq: number): void {
+  add(member: LaneMember, outbox: Outbox, seq: number): void {
     if (this.#members.length === 0) this.#seq = seq
     else if (this.#seq !== seq) return
-    connection.inLane = member
+    this.send()
+    outbox.inStep = member
     member.lane = this
     member.place = this.#members.push(member) - 1
-    this.#outboxes.push(connection.outbox)
+    this.#outboxes.push(outbox)
+    this.#handles.push(outbox.handle)
     this.#apart.delete(member)
+    if (!outbox.idle) this.note(member)
   }
 
-  /** Removes a subscription. `seq`: the last update that it has. */
-  remove(member: LaneMember, seq = this.#seq): void {
+  /** Removes a subscription. */
+  remove(member: LaneMember): void {
+    this.send()
     const { place } = member
     const last = this.#members.pop()!
     const lastOutbox = this.#outboxes.pop()!
+    const lastHandle = this.#handles.pop()
     if (last !== member) {
       last.place = place
       this.#members[place] = last
       this.#outboxes[place] = lastOutbox
+      this.#handles[place] = lastHandle
     }
     member.lane = undefined
-    member.leftLane(seq)
+    member.noted = false
+    member.leftLane(this.#seq)
     this.#apart.add(member)
   }
 
@@ -67,22 +75,49 @@ export class Lane {
     for (let i = this.#members.length - 1; i >= 0; i--) this.remove(this.#members[i]!)
   }
 
+  /** Something is queued in the outbox of a member. */
+  note(member: LaneMember): void {
+    this.send()
+    if (member.noted) return
+    member.noted = true
+    this.#noted.push(member)
+  }
+
   /**
-   * Sends the update `seq` to all of them. Those with anything queued leave the lane without it, and all if they lack an earlier update.
-   * `alone`: nothing follows for any of them in this turn.
+   * Sends the update `seq` to all of them by the end of this turn. Those with anything queued leave the lane without it, and all if they lack
+   * an earlier update. `alone`: nothing follows for any of them in this turn.
    */
   flush(frame: Frame, seq: number, alone: boolean): void {
+    this.send()
     if (seq !== this.#seq + 1) {
       this.clear()
       return
     }
+    this.#removeBusy()
     this.#seq = seq
-    // From the end: if one leaves, the last one takes its place.
-    for (let i = this.#outboxes.length - 1; i >= 0; i--) {
-      const outbox = this.#outboxes[i]!
-      if (!outbox.idle) this.remove(this.#members[i]!, seq - 1)
-      else if (alone) outbox.write(frame)
-      else outbox.push(frame)
+    if (alone) {
+      this.#unsent = frame
+      this.#outboxes[0]?.flusher.addLane(this)
     }
+    // From the end: if one leaves, the last one takes its place.
+    else for (let i = this.#outboxes.length - 1; i >= 0; i--) this.#outboxes[i]!.push(frame)
+  }
+
+  /** Sends the latest update, if that was not done yet. */
+  send(): void {
+    const frame = this.#unsent
+    if (!frame) return
+    this.#unsent = undefined
+    this.#outboxes[0]?.flusher.writeAll(frame, this.#outboxes, this.#handles)
+  }
+
+  #removeBusy(): void {
+    if (this.#noted.length === 0) return
+    for (const member of this.#noted) {
+      if (member.lane !== this) continue
+      member.noted = false
+      if (!this.#outboxes[member.place]!.idle) this.remove(member)
+    }
+    this.#noted = []
   }
 }

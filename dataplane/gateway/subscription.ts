@@ -308,6 +308,7 @@ export class Subscription implements LaneMember {
   unpaid = false
   readonly lane: Lane | undefined = undefined
   readonly place: number = 0
+  noted = false
   readonly #held = new HeldFrames()
   /** Numbers of the member's layers on its connection. Undefined: no frame has had a layer. */
   #layers: LayerNumbers | undefined
@@ -453,6 +454,14 @@ export class Subscription implements LaneMember {
 
   leftLane(seq: number): void {
     this.#seq = seq
+  }
+
+  busy(): void {
+    this.lane?.note(this)
+  }
+
+  leave(): void {
+    this.lane?.remove(this)
   }
 
   /** Takes frames of the owner under `epoch` that belong to no flush. A client that has no current state gets them with the next one. */

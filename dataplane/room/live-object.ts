@@ -236,9 +236,9 @@ export class LiveObject extends Live {
 
   write(key: string, value: unknown): void {
     const before = this.own(key)
-    if (before === value && before !== undefined) return
+    // Most writes replace a number by a number. Comparing two of them needs no call of a built-in function.
     if (typeof value === 'number' && typeof before === 'number' && Number.isFinite(value)) {
-      // Most writes replace a number by a number.
+      if (value === before) return
       this.tree.log('written', this, key, before)
       this.#mark(key, before)
       this.target[key] = value
@@ -246,7 +246,7 @@ export class LiveObject extends Live {
       return
     }
     if (before === undefined) this.#checkKey(key)
-    else if (isViewOf(value, before)) return
+    else if (value === before || isViewOf(value, before)) return
     const slot = this.tree.copied(value, this, key, before)
     if (before === undefined && (this.target[key] as unknown) === DELETED) {
       // As in any object, a new key comes last.
@@ -361,7 +361,10 @@ export class LiveObject extends Live {
     const now = this.own(key)
     const last = this.lastOf(key, at)
     // The value is back, or the entry has two marks.
-    if (isContainer(now) ? now.flushed !== undefined && now.flushed === last : now === last) return undefined
+    if (typeof now === 'number' && typeof last === 'number') {
+      if (now === last) return undefined
+    } else if (isContainer(now) ? now.flushed !== undefined && now.flushed === last : now === last)
+      return undefined
     const name = hashKey(key)
     let { sum } = at
     if (last !== undefined) sum -= hashEntry(name, hashOf(before ?? (last as Scalar)))

@@ -2,7 +2,17 @@ import { createServer } from 'node:http'
 import { LobbyRoom, Room, Server } from '@colyseus/core'
 import { Encoder, schema, t } from '@colyseus/schema'
 import { WebSocketTransport } from '@colyseus/ws-transport'
-import { AREA, FLUSHES_PER_SECOND, LISTED_SEATS, mapOf, place, serve, somewhere, tickOnce } from './served.ts'
+import {
+  AREA,
+  FLUSHES_PER_SECOND,
+  LISTED_SEATS,
+  mapOf,
+  moveTo,
+  place,
+  serve,
+  somewhere,
+  tickOnce,
+} from './served.ts'
 
 /**
  * Colyseus as its documentation recommends: a state schema with the smallest field types. The room sends its changes at `patchRate`. A join
@@ -20,9 +30,9 @@ const arena = (settings, served) =>
     patchRate = 1_000 / FLUSHES_PER_SECOND
     state = new State()
     messages = {
-      move: (client, { x, y }) => {
+      move: (client, to) => {
         served.inputs++
-        Object.assign(this.state.players.get(client.sessionId), { x, y })
+        moveTo(this.state.players.get(client.sessionId), to)
       },
       nudge: () => served.inputs++,
     }
@@ -43,7 +53,7 @@ const arena = (settings, served) =>
     }
 
     movePlayers() {
-      for (const player of this.state.players.values()) Object.assign(player, place())
+      for (const player of this.state.players.values()) moveTo(player, place())
     }
 
     moveEntity(index) {

@@ -7,6 +7,7 @@ import {
   FLUSHES_PER_SECOND,
   LISTED_SEATS,
   mapOf,
+  moveTo,
   place,
   type Served,
   type Settings,
@@ -21,7 +22,8 @@ const INTERNAL_TOKEN = 'compare-internal-token'
 /** All tokens are issued in one burst. */
 const UNLIMITED = { perSecond: 1e6, burst: 1e6 }
 
-type Places = Record<string, ReturnType<typeof place>>
+type Place = ReturnType<typeof place>
+type Places = Record<string, Place>
 interface State {
   players: Places
   entities: Places
@@ -52,7 +54,7 @@ const arena = (defineRoom: typeof DefineRoom, settings: Settings, served: Served
     },
     onMessage(state, { type, member, data }) {
       served.inputs++
-      if (type === 'move') Object.assign(state.players[member.id]!, data)
+      if (type === 'move') moveTo(state.players[member.id]!, data as Place)
     },
     onLeave(state, member) {
       delete state.players[member.id]
@@ -63,10 +65,10 @@ const arena = (defineRoom: typeof DefineRoom, settings: Settings, served: Served
       onTick(state: State, ctx: { members: readonly { id: string }[] }) {
         tickOnce(settings, served, {
           movePlayers: () => {
-            for (const { id } of ctx.members) Object.assign(state.players[id]!, place())
+            for (const { id } of ctx.members) moveTo(state.players[id]!, place())
           },
           moveSecrets: () => {
-            for (const { id } of ctx.members) Object.assign(state.secrets[id]!, place())
+            for (const { id } of ctx.members) moveTo(state.secrets[id]!, place())
           },
           moveEntity: (index) => {
             state.entities[`e${index}`]!.x = somewhere()

@@ -44,6 +44,15 @@ export interface Sample {
 export const somewhere = (): number => Math.floor(Math.random() * AREA * 100) / 100
 export const place = (x = somewhere()) => ({ x, y: somewhere() })
 
+/** Writes a player's place, as the documentation of roomful and of Colyseus recommends. */
+export function moveTo(
+  player: { x: number; y: number },
+  { x, y }: { readonly x: number; readonly y: number },
+): void {
+  player.x = x
+  player.y = y
+}
+
 /** State that game code shares with `serve`. */
 export interface Served {
   /** Inputs that game code has received. */
