@@ -27,7 +27,7 @@ export const systemClock: Clock = {
 }
 
 /**
- * Interval, in milliseconds of the wall clock, of the moments at which rooms are flushed and nodes send collected messages. Nodes with
+ * Interval, in milliseconds of the wall clock, of the moments at which nodes send collected messages. Rooms flush at every second one. Nodes with
  * synchronized clocks do so at the same moment, so each reads the messages of several nodes in one wake-up. The intervals of the usual
  * rates of rooms (10, 20, 30, 60 per second) are multiples of it.
  */

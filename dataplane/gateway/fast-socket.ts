@@ -11,15 +11,10 @@ export interface ByteSink {
   onceDrained(drained: () => void): void
   /** Bytes that the kernel has not taken yet. */
   readonly writableLength: number
-  /** Undefined: only the methods of the sink write. */
-  readonly direct?: DirectWrites | undefined
-}
-
-/** Writes by `Sockets.write`, which need no look at the sink. */
-interface DirectWrites {
-  readonly handle: TcpHandle
-  /** Takes what `Sockets.write` has returned. Returns what `ByteSink.write` returns. */
-  wrote(request: Written): boolean
+  /** For `Sockets.write`, whose result `wrote` takes. Undefined: only the methods of the sink write. */
+  readonly handle?: TcpHandle
+  /** Returns what `write` returns. */
+  wrote?(request: Written): boolean
 }
 
 /** Node's request object for one write. It can be reused, unless the write was queued. */
@@ -158,7 +153,7 @@ function passingOn(
 }
 
 /** Sink below a socket's stream. */
-class DirectSink implements ByteSink, DirectWrites {
+class DirectSink implements ByteSink {
   readonly #socket: Socket
   readonly handle: TcpHandle
   readonly #sockets: Sockets
@@ -180,10 +175,6 @@ class DirectSink implements ByteSink, DirectWrites {
 
   writev(frames: readonly Uint8Array[]): boolean {
     return this.wrote(this.#sockets.write(this.handle, frames))
-  }
-
-  get direct(): DirectWrites {
-    return this
   }
 
   onceDrained(drained: () => void): void {

@@ -46,7 +46,14 @@ describe('Lane', () => {
       for (const callback of atEnd.splice(0)) callback()
     }
     endTurn()
-    return { lane, apart, members, endTurn, sent: () => members.map(({ frames }) => frames.slice(1)) }
+    return {
+      lane,
+      apart,
+      members,
+      metrics,
+      endTurn,
+      sent: () => members.map(({ frames }) => frames.slice(1)),
+    }
   }
 
   it('sends an update to its members, except those with queued frames, which leave as of the update before', () => {
@@ -146,6 +153,19 @@ describe('Lane', () => {
     endTurn()
     expect(bob!.member.has).toBe(5)
     expect(sent()).toEqual([[9], [2, 3, 4]])
+  })
+
+  it('counts its writes, and leaves out a member with frames that are held elsewhere', () => {
+    const { lane, members, endTurn, sent, metrics } = laneOf(['ada', 'bob'])
+    const writes = vi.spyOn(metrics.socketWrites, 'inc')
+    for (const { member, outbox } of members) lane.add(member, outbox, 1)
+    lane.flush(frame(2), 2, true)
+    endTurn()
+    members[0]!.outbox.hold(5)
+    lane.flush(frame(3), 3, true)
+    endTurn()
+    expect(sent()).toEqual([[2], [2, 3]])
+    expect(writes.mock.calls.reduce((sum, [count = 1]) => sum + count, 0)).toBe(3)
   })
 
   it('takes no member that has another update than its members', () => {

@@ -8,7 +8,7 @@ export interface LaneMember extends InStep {
   lane: Lane | undefined
   /** Index in the lane. */
   place: number
-  /** The lane looks at its outbox before the next update. */
+  /** True if it is in the lane's list of members with outboxes that may not be idle. */
   noted: boolean
   /** It has left the lane, and has everything up to the update `seq`. */
   leftLane(seq: number): void
@@ -73,9 +73,10 @@ export class Lane {
   /** Removes all subscriptions. */
   clear(): void {
     for (let i = this.#members.length - 1; i >= 0; i--) this.remove(this.#members[i]!)
+    this.#noted = []
   }
 
-  /** Something is queued in the outbox of a member. */
+  /** Something will be queued in the outbox of a member, or it will close: the latest update has to be written before. */
   note(member: LaneMember): void {
     this.send()
     if (member.noted) return
@@ -95,12 +96,11 @@ export class Lane {
     }
     this.#removeBusy()
     this.#seq = seq
-    if (alone) {
+    if (!alone) for (const outbox of this.#outboxes) outbox.push(frame)
+    else if (this.#outboxes.length > 0) {
       this.#unsent = frame
-      this.#outboxes[0]?.flusher.addLane(this)
+      this.#outboxes[0]!.flusher.addLane(this)
     }
-    // From the end: if one leaves, the last one takes its place.
-    else for (let i = this.#outboxes.length - 1; i >= 0; i--) this.#outboxes[i]!.push(frame)
   }
 
   /** Sends the latest update, if that was not done yet. */

@@ -16,9 +16,9 @@ export interface OutboxListener {
   hasRoom(): void
 }
 
-/** What is in step with the room of the last frames, and gets its updates without a look at the outbox (`Lane`). */
+/** A subscription that gets the updates of its room without a look at its outbox (`Lane`). */
 export interface InStep {
-  /** The outbox will queue something, or close. Updates of this turn that are not written yet must be written before. */
+  /** The outbox will queue or count something, or close. Updates of this turn that are not written yet must be written before. */
   busy(): void
   /** The next frames are about another room. */
   leave(): void
@@ -30,7 +30,7 @@ export interface InStep {
  */
 const COPY_BYTES = 4096
 
-/** Number of updates of rooms that wait for each other. With more, the first would wait too long, and no cache would hold them. */
+/** Number of lanes whose updates wait for each other. With more, the first would wait too long, and no cache would hold them. */
 const LANES_TOGETHER = 16
 
 /** If the frames of one turn exceed this size, they are written immediately, so that the limit counts only what the kernel has not taken. */
@@ -59,6 +59,7 @@ export class Outbox {
   #awaited = false
   #closed = false
   #more: Frame[] | undefined
+  /** The subscription that last entered a lane, until the next frames are about another room. Set while any is in a lane. */
   inStep: InStep | undefined
   #draining = false
   readonly #bounds: OutboxBounds
@@ -91,7 +92,7 @@ export class Outbox {
 
   /** Handle for `Flusher.writeAll`. Undefined: there is none. */
   get handle(): TcpHandle | undefined {
-    return this.#socket.direct?.handle
+    return this.#socket.handle
   }
 
   /** `push` for a frame that is probably the only one of this turn: an idle outbox writes it immediately. */
@@ -143,6 +144,7 @@ export class Outbox {
       this.#listener.overflowed()
       return false
     }
+    this.inStep?.busy()
     this.#held += bytes
     return true
   }
@@ -201,7 +203,7 @@ export class Outbox {
 
   /** The socket has taken a frame of `Flusher.writeAll` only in part, or has failed. */
   wroteInPart(request: Written): void {
-    if (!this.#socket.direct!.wrote(request)) this.#fallBehind()
+    if (!this.#socket.wrote!(request)) this.#fallBehind()
   }
 
   #fallBehind(): void {
@@ -268,7 +270,7 @@ export class HeldFrames {
  */
 export const endOfTurn = (callback: () => void): void => queueMicrotask(() => process.nextTick(callback))
 
-/** Flushes each outbox with queued frames once per turn. */
+/** Writes the updates of lanes, and then the queued frames of each outbox, once per turn. */
 export class Flusher {
   readonly sockets = new Sockets()
   readonly #defer: typeof endOfTurn
@@ -308,9 +310,9 @@ export class Flusher {
   }
 
   #run = (): void => {
-    this.#sendLanes()
     const waiting = this.#waiting
     this.#waiting = []
+    this.#sendLanes()
     let bytes = 0
     let writes = 0
     for (const outbox of waiting) {
@@ -328,7 +330,7 @@ export class Flusher {
    */
   writeAll(frame: Frame, outboxes: readonly Outbox[], handles: readonly (TcpHandle | undefined)[]): void {
     let writes = 0
-    // From the end: if a client leaves the list, its last one takes that place.
+    // From the end: if a client left the list now, its last one would take that place.
     for (let i = outboxes.length - 1; i >= 0; i--) {
       const handle = handles[i]
       if (handle) {

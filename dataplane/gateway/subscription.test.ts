@@ -250,6 +250,14 @@ describe('A slow consumer', () => {
       const kinds = (client: TestClient, n: number) => client.received.slice(-1 - n, -1).map(({ t }) => t)
       expect(kinds(ada.client, 6)).toEqual(['state.patch', 'event', 'event', 'ack', 'state.patch', 'error'])
       expect(kinds(bob.client, 2)).toEqual(['state.patch', 'event'])
+
+      // The second update goes through the lane of both clients.
+      for (const count of [3, 4]) {
+        turns.length = 0
+        one.flush({ state: { count } })
+        await turn()
+        expect(turns.reduce((sum, writes) => sum + writes)).toBe(2)
+      }
     })
   })
 })

@@ -202,7 +202,7 @@ type JoinQuestion = Extract<ToOwner, { kind: 'join' }>
 /** The frames of one flush. Members with the same codec share them, and the layers of each are added to its patch. */
 export class FlushFrames {
   readonly seq: number
-  /** True if no member has a personal part in the flush. The frames can then be written immediately, since nothing has to share their write. */
+  /** True if no member has a personal part in the flush. The frames are then not queued, since nothing has to share their write. */
   readonly alone: boolean
   /** True for the frames of members that leave with the flush. */
   readonly last: boolean

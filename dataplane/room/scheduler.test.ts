@@ -163,14 +163,14 @@ describe('rooms of two nodes', () => {
       const moments = new Set<number>()
       for (const phase of [0, 0.2, 0.4, 0.6, 0.9]) {
         const ticks = new TickTimer({ scheduler, load: { slowdown: 1 } }, phase, () =>
-          moments.add(Math.floor((clock.now() % 50) / MOMENT_MS)),
+          moments.add(Math.floor((clock.now() % 50) / (2 * MOMENT_MS))),
         )
         ticks.set(20)
       }
       for (let i = 0; i < 1000; i++) clock.advance(1)
       return [...moments].sort((a, b) => a - b)
     }
-    expect(momentsOf(beganAt)).toHaveLength(5)
+    expect(momentsOf(beganAt)).toEqual([0, 1, 2])
     expect(momentsOf(beganAt + 12_345)).toEqual(momentsOf(beganAt))
   })
 })
@@ -261,8 +261,8 @@ describe('rooms', () => {
         if (bench.sent.length > before) busy.add(i)
       }
       expect(bench.sent.length - sent).toBe(20)
-      expect(busy.size).toBeGreaterThan(3)
-      expect(busy.size).toBeLessThanOrEqual(6)
+      expect(busy.size).toBeGreaterThan(1)
+      expect(busy.size).toBeLessThanOrEqual(3)
     })
   })
 
