@@ -312,8 +312,8 @@ export interface NodeLoad {
 }
 
 /**
- * Minimum time between two phases of rooms with the same rate, in milliseconds. Twice as much costs a room's update a few percent less CPU, but
- * the rooms of a phase then wait longer for each other.
+ * Minimum time between two phases of rooms with the same rate, in milliseconds. With half of it, an update costs 4 to 7 % more CPU. With 25 ms,
+ * it costs 1 % less, but the rooms of a phase wait longer for each other.
  */
 const PHASE_MS = 2 * MOMENT_MS
 
