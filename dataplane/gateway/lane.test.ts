@@ -33,8 +33,9 @@ describe('Lane', () => {
         name,
         lane: undefined,
         place: 0,
+        noted: false,
         has: -1,
-        busy: () => member.lane?.busy(),
+        busy: () => member.lane?.note(member),
         leave: () => member.lane?.remove(member),
         leftLane: (seq: number) => void Object.assign(member, { has: seq }),
       }
@@ -122,7 +123,7 @@ describe('Lane', () => {
     expect(sent()).toEqual([[1, 2], [1]])
   })
 
-  it('sends the updates of one turn in groups of 16 rooms', () => {
+  it('waits for at most 15 other rooms that flush in the same turn', () => {
     const { members, endTurn, sent } = laneOf(Array.from({ length: 17 }, (_, i) => `player${i}`))
     for (const { member, outbox } of members) {
       const lane = new Lane(new Set([member]))
