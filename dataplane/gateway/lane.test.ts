@@ -33,9 +33,8 @@ describe('Lane', () => {
         name,
         lane: undefined,
         place: 0,
-        noted: false,
         has: -1,
-        busy: () => member.lane?.note(member),
+        busy: () => member.lane?.busy(),
         leave: () => member.lane?.remove(member),
         leftLane: (seq: number) => void Object.assign(member, { has: seq }),
       }
@@ -123,7 +122,7 @@ describe('Lane', () => {
     expect(sent()).toEqual([[1, 2], [1]])
   })
 
-  it('waits for at most 15 other rooms that flush in the same turn', () => {
+  it('sends the updates of one turn in groups of 16 rooms', () => {
     const { members, endTurn, sent } = laneOf(Array.from({ length: 17 }, (_, i) => `player${i}`))
     for (const { member, outbox } of members) {
       const lane = new Lane(new Set([member]))

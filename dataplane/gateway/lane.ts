@@ -4,12 +4,10 @@ import type { InStep, Outbox } from './outbox.ts'
 
 /** A subscription that can be in a lane. */
 export interface LaneMember extends InStep {
-  /** Undefined: it is in none. The lane sets it, as `place` and `noted`. */
+  /** Undefined: it is in none. The lane sets it, as `place`. */
   lane: Lane | undefined
   /** Index in the lane. */
   place: number
-  /** True if it is in the lane's list of members with outboxes that may not be idle. */
-  noted: boolean
   /** It has left the lane, and has everything up to the update `seq`. */
   leftLane(seq: number): void
 }
@@ -27,8 +25,8 @@ export class Lane {
   /** In the same order. */
   readonly #outboxes: Outbox[] = []
   readonly #handles: (TcpHandle | undefined)[] = []
-  /** Members with outboxes that may not be idle. */
-  #noted: LaneMember[] = []
+  /** True if a member may have an outbox that is not idle. */
+  #mayBeBusy = false
   /** The latest update, until it is sent. */
   #unsent: Frame | undefined
 
@@ -48,7 +46,7 @@ export class Lane {
     this.#outboxes.push(outbox)
     this.#handles.push(outbox.handle)
     this.#apart.delete(member)
-    if (!outbox.idle) this.note(member)
+    if (!outbox.idle) this.#mayBeBusy = true
   }
 
   /** Removes a subscription. */
@@ -65,7 +63,6 @@ export class Lane {
       this.#handles[place] = lastHandle
     }
     member.lane = undefined
-    member.noted = false
     member.leftLane(this.#seq)
     this.#apart.add(member)
   }
@@ -73,15 +70,12 @@ export class Lane {
   /** Removes all subscriptions. */
   clear(): void {
     for (let i = this.#members.length - 1; i >= 0; i--) this.remove(this.#members[i]!)
-    this.#noted = []
   }
 
   /** Something will be queued in the outbox of a member, or it will close: the latest update has to be written before. */
-  note(member: LaneMember): void {
+  busy(): void {
     this.send()
-    if (member.noted) return
-    member.noted = true
-    this.#noted.push(member)
+    this.#mayBeBusy = true
   }
 
   /**
@@ -112,12 +106,10 @@ export class Lane {
   }
 
   #removeBusy(): void {
-    if (this.#noted.length === 0) return
-    for (const member of this.#noted) {
-      if (member.lane !== this) continue
-      member.noted = false
-      if (!this.#outboxes[member.place]!.idle) this.remove(member)
-    }
-    this.#noted = []
+    if (!this.#mayBeBusy) return
+    this.#mayBeBusy = false
+    // From the end: if one leaves, the last one takes its place.
+    for (let i = this.#members.length - 1; i >= 0; i--)
+      if (!this.#outboxes[i]!.idle) this.remove(this.#members[i]!)
   }
 }

@@ -46,7 +46,7 @@ const EAGER_BYTES = 64 * 1024
 export class Outbox {
   // The fields that each write needs come first, as in `Connection`.
   readonly #socket: ByteSink
-  /** Of all clients of the node. */
+  /** The flusher of all clients of the node. */
   readonly flusher: Flusher
   /** Frames to write, in order. Most turns have one frame for a client: a field instead of an array saves memory reads for each client. */
   #frame: Frame | undefined

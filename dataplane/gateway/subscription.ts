@@ -308,7 +308,6 @@ export class Subscription implements LaneMember {
   unpaid = false
   readonly lane: Lane | undefined = undefined
   readonly place: number = 0
-  noted = false
   readonly #held = new HeldFrames()
   /** Numbers of the member's layers on its connection. Undefined: no frame has had a layer. */
   #layers: LayerNumbers | undefined
@@ -457,7 +456,7 @@ export class Subscription implements LaneMember {
   }
 
   busy(): void {
-    this.lane?.note(this)
+    this.lane?.busy()
   }
 
   leave(): void {

@@ -464,7 +464,7 @@ describe('A member of a room that ended with its owner', () => {
     expect(told({ after_ms: 0, back: { waits_ms: 4000 } })).toEqual([])
   })
 
-  it('is notified up to 15 s later if the store then loses its data', () => {
+  it('learns this up to 15 s later if the store loses its data after it', () => {
     const told = (afterMs: number) => {
       const scenario = new Scenario('none')
       scenario.join('ann')
