@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { measure } from './measure.ts'
+import { measure, measureTogether } from './measure.ts'
 import { startServer } from './processes.ts'
 import type { Figures } from './report.ts'
 import { SCENARIOS, type Scenario } from './scenarios.ts'
@@ -17,25 +17,32 @@ function expectFigures(figures: Figures): void {
 }
 
 test('measure has all figures of rooms on two nodes with one Redis, with and without direct connections', async () => {
-  const figures = await measure('bare', { ...tiny, nodes: 2 }, options)
+  const figures = await measure({ server: 'bare', scenario: { ...tiny, nodes: 2 } }, options)
   expectFigures(figures)
   expect(figures.crossing).toBeGreaterThan(0)
   expect(figures.crossing).toBeLessThan(1)
   expect(figures.redis).toBeGreaterThan(0)
   expect(figures.commands).toBeGreaterThan(0)
-  const direct = await measure('roomful', { ...tiny, nodes: 2, direct: true }, options)
+  const direct = await measure({ server: 'roomful', scenario: { ...tiny, nodes: 2, direct: true } }, options)
   expectFigures(direct)
   expect(direct.crossing).toBe(0)
 })
 
+test('measureTogether has the figures of two servers, whose clients play at the same time', async () => {
+  const both = (['bare', 'roomful'] as const).map((server) => ({ server, scenario: tiny }))
+  const figures = await measureTogether(both, options)
+  expect(figures).toHaveLength(2)
+  for (const each of figures) expectFigures(each)
+})
+
 test('measure has the memory of each further client', async () => {
-  const { live, further } = await measure('bare', { ...tiny, kind: 'memory' }, options)
+  const { live, further } = await measure({ server: 'bare', scenario: { ...tiny, kind: 'memory' } }, options)
   expect([live, further].every(Number.isFinite)).toBe(true)
 })
 
 test('measure has the cost of clients that are cut and resume, and the longest stall of it', async () => {
   const resumes = { ...SCENARIOS.find(({ name }) => name === 'resumes')!, clients: 20, perRoom: 5 }
-  const { cost, back, stall } = await measure('roomful', resumes, options)
+  const { cost, back, stall } = await measure({ server: 'roomful', scenario: resumes }, options)
   expect(cost).toBeGreaterThan(0)
   expect(back).toBeGreaterThan(0)
   expect(stall).toBeGreaterThan(0)
@@ -43,14 +50,14 @@ test('measure has the cost of clients that are cut and resume, and the longest s
 
 test('measure has the cost of secrets in layers', async () => {
   const layers = { ...SCENARIOS.find(({ name }) => name === 'layers')!, clients: 20, perRoom: 5 }
-  const { delivered, cost } = await measure('roomful', layers, options)
+  const { delivered, cost } = await measure({ server: 'roomful', scenario: layers }, options)
   expect(delivered).toBeGreaterThan(0)
   expect(cost).toBeGreaterThan(0)
 })
 
 test('measure has the cost of listed rooms, and of the clients that find them', async () => {
   const lobby = { ...SCENARIOS.find(({ name }) => name === 'lobby')!, clients: 20 }
-  const { cost, finding } = await measure('roomful', lobby, options)
+  const { cost, finding } = await measure({ server: 'roomful', scenario: lobby }, options)
   expect(cost).toBeGreaterThan(0)
   expect(finding).toBeGreaterThan(0)
 })
@@ -58,19 +65,19 @@ test('measure has the cost of listed rooms, and of the clients that find them', 
 test('measure has the cost of a spectator that joins a room of players', async () => {
   const spectators = { ...SCENARIOS.find(({ name }) => name === 'spectators')!, arrivals: 20 }
   for (const scenario of [spectators, { ...spectators.against![0]!, clients: 5, arrivals: 15 }])
-    expect((await measure('roomful', scenario, options)).cost).toBeGreaterThan(0)
+    expect((await measure({ server: 'roomful', scenario: scenario }, options)).cost).toBeGreaterThan(0)
 })
 
 test('measure has the figures of a server whose core is shared with spinning processes', async () => {
   const starved: Scenario = { ...tiny, kind: 'starved' }
-  const figures = await measure('roomful', starved, options)
+  const figures = await measure({ server: 'roomful', scenario: starved }, options)
   expectFigures(figures)
   expect(figures.core).toBeGreaterThan(0)
   expect(figures.recovered).toBeGreaterThanOrEqual(0)
 })
 
 test('a sample of a server that has ended fails, and names the server', async () => {
-  const server = await startServer('bare', tiny, false)
+  const server = await startServer({ server: 'bare', scenario: tiny }, false)
   await server.stop()
   await expect(server.sample()).rejects.toThrow('the server bare ended with SIGKILL')
 })

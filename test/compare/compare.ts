@@ -2,13 +2,13 @@ import { mkdir, writeFile } from 'node:fs/promises'
 import { availableParallelism, cpus } from 'node:os'
 import { join } from 'node:path'
 import { parseArgs } from 'node:util'
-import { count, option, readValues, someOf, type Texts } from '../../loadtest/option-kinds.ts'
+import { count, option, optional, readValues, someOf, type Texts } from '../../loadtest/option-kinds.ts'
 import { optionHelp, section } from '../../loadtest/options.ts'
 import { packageVersion } from '../../shared/version.ts'
 import { findRedisProgram } from '../support/redis-server.ts'
 import { DIALECTS, type ServerName } from './dialects.ts'
-import { measure } from './measure.ts'
-import { installPeers, pin } from './processes.ts'
+import { measure, measureTogether } from './measure.ts'
+import { type Contender, installPeers, pin } from './processes.ts'
 import { type Comparison, type Figures, line, rowOf, table } from './report.ts'
 import { needsRedis, SCENARIOS, type Scenario } from './scenarios.ts'
 
@@ -23,6 +23,16 @@ const OPTIONS = {
   runs: count('runs of each, in turn; the table has their medians', 3),
   seconds: count('length of the measured window', 4),
   warm: count('seconds of load before it, times the nodes, until the hot code is compiled', 30, 0),
+  together: count(
+    'measures all servers at the same time, with N clients each: shows differences of 3 %. 0: in turn',
+    0,
+    0,
+  ),
+  before: optional(
+    'FOLDER',
+    'checkout of another commit, with npm run build done: measured as "before"',
+    String,
+  ),
   repeats: count('most repetitions of a window in which others used the machine', 5, 0),
   out: option('FOLDER', 'folder of results.json and tables.md', String, 'loadtest-report/compare'),
 }
@@ -45,42 +55,71 @@ function readOptions() {
 }
 const values = readOptions()
 
-/**
- * Returns the rows of a table, which are the servers. For a scenario that only this project has, they are the scenario and the scenarios
- * that it is compared with. With several nodes also bare servers, which are the lower limit for nodes.
- */
-function contenders(scenario: Scenario, servers: readonly ServerName[]) {
-  const { against, nodes, kind } = scenario
-  if (against === undefined)
-    return servers
-      .filter((server) => kind !== 'lobby' || DIALECTS[server].finder)
-      .map((server) => ({ name: server, server, each: scenario }))
-  return servers
-    .filter((server) => server === 'roomful' || (server === 'bare' && nodes !== undefined))
-    .flatMap((server) => {
-      const nameOf = ({ name }: Scenario): string => (server === 'roomful' ? name : `${server} ${name}`)
-      return [...against, scenario].map((each) => ({ name: nameOf(each), server, each }))
-    })
+/** One row of a table. */
+interface Row extends Contender {
+  readonly name: string
 }
 
-/** Measures all rows in turn, so that a change of the machine affects all of them. */
+/**
+ * Returns the rows of a table in groups that can be measured together. They are the servers. For a scenario that only this project has, they
+ * are the scenario and the scenarios that it is compared with. With several nodes also bare servers, which are the lower limit for nodes.
+ */
+function groupsOf(scenario: Scenario): Row[][] {
+  const { against, nodes, kind } = scenario
+  const { servers, before, together } = values
+  const sized = (each: Scenario): Scenario =>
+    together === 0 ? each : { ...each, clients: Math.max(together, each.perRoom) }
+  const all = [
+    ...servers.map((server) => ({ label: server as string, server })),
+    ...(before === undefined ? [] : [{ label: 'before', server: 'roomful' as const, checkout: before }]),
+  ]
+  if (against === undefined)
+    return [
+      all
+        .filter(({ server }) => kind !== 'lobby' || DIALECTS[server].finder)
+        .map(({ label, ...of }) => ({ ...of, name: label, scenario: sized(scenario) })),
+    ]
+  return all
+    .filter(({ server }) => server === 'roomful' || (server === 'bare' && nodes !== undefined))
+    .map(({ label, ...of }) =>
+      [...against, scenario].map((each) => ({
+        ...of,
+        name: label === 'roomful' ? each.name : `${label} ${each.name}`,
+        scenario: sized(each),
+      })),
+    )
+}
+
+/** Measures all rows, together or in turn, so that a change of the machine affects all of them. */
 async function compare(scenario: Scenario): Promise<Comparison> {
-  const { servers, runs, seconds, warm: warmSeconds, repeats } = values
-  const none = () => ({ measured: [] as Figures[], problems: [] as string[] })
-  const all = contenders(scenario, servers).map((one) => ({ ...one, ...none() }))
+  const { runs, seconds, warm: warmSeconds, repeats, together } = values
+  const none = () => ({ measured: [] as (Figures | undefined)[], problems: [] as string[] })
+  const groups = groupsOf(scenario).map((group) => group.map((row) => ({ ...row, ...none() })))
   for (let i = 1; i <= runs; i++)
-    for (const { name, server, each, measured, problems } of all) {
-      const report = (text: string): void => say(`${scenario.name} ${name} ${i}/${runs}: ${text}`)
+    for (const group of together > 0 ? groups : groups.flat().map((row) => [row])) {
+      const report = (text: string, { name } = group[0]!): void =>
+        say(`${scenario.name} ${name} ${i}/${runs}: ${text}`)
+      const options = { seconds, warmSeconds, repeats, built: true, report }
       try {
-        const figures = await measure(server, each, { seconds, warmSeconds, repeats, built: true, report })
-        measured.push(figures)
-        report(line(figures))
+        const figures =
+          together > 0 ? await measureTogether(group, options) : [await measure(group[0]!, options)]
+        for (const [index, row] of group.entries()) {
+          row.measured.push(figures[index]!)
+          report(line(figures[index]!), row)
+        }
       } catch (error) {
-        problems.push((error as Error).message)
-        report((error as Error).message)
+        for (const row of group) {
+          row.measured.push(undefined)
+          row.problems.push((error as Error).message)
+          report((error as Error).message, row)
+        }
       }
     }
-  return { scenario, rows: all.map(({ name, measured, problems }) => rowOf(name, measured, problems)) }
+  const rows = groups.flatMap((group) =>
+    group.map(({ name, measured, problems }) => rowOf(name, group[0]!.name, measured, problems)),
+  )
+  const meaning = `${scenario.meaning}. Here all servers at the same time, with ${together} clients each`
+  return { scenario: together > 0 ? { ...scenario, meaning } : scenario, rows }
 }
 
 /** Measures all chosen scenarios. Returns true if every row has figures. */
@@ -95,13 +134,17 @@ async function run(): Promise<boolean> {
       say(`${scenario.name} is skipped: put redis-server or valkey-server on PATH`)
       continue
     }
+    if (values.together > 0 && scenario.kind !== 'play') {
+      say(`${scenario.name} is skipped: --together is for loads in which all clients play`)
+      continue
+    }
     const comparison = await compare(scenario)
     say(`\n${table(comparison)}`)
     comparisons.push(comparison)
     await write(comparisons)
   }
   say(`results.json and tables.md are in ${values.out}`)
-  return comparisons.every(({ rows }) => rows.every(({ runs }) => runs.length > 0))
+  return comparisons.every(({ rows }) => rows.every(({ runs }) => runs.some((run) => run !== undefined)))
 }
 
 /** Writes the results. Called after each scenario, so that an interrupted run leaves its measurements. */

@@ -4,7 +4,7 @@ import { isDeepStrictEqual } from 'node:util'
 import { quantile } from '../../loadtest/text.ts'
 import { DIALECTS, endpointsOf, type ServerName } from './dialects.ts'
 import { Clients } from './generator.ts'
-import { type Server, spin, startServer, type Total } from './processes.ts'
+import { type Contender, othersCpuUs, type Server, spin, startServer, type Total } from './processes.ts'
 import { type Figures, isDisturbed } from './report.ts'
 import { needsRedis, type Scenario } from './scenarios.ts'
 import { FLUSHES_PER_SECOND } from './servers/served.ts'
@@ -57,35 +57,71 @@ export interface Options {
 /** One kind of measurement, with a new server and clients that can connect to it. */
 type Measure = (server: Server, clients: Clients, scenario: Scenario, options: Options) => Promise<Figures>
 
-/** Measures a scenario once. */
-export const measure = (name: ServerName, scenario: Scenario, options: Options): Promise<Figures> =>
-  scenario.kind === 'capacity'
-    ? capacity(name, scenario, options)
+/** Measures a server once. */
+export const measure = (contender: Contender, options: Options): Promise<Figures> => {
+  const { kind } = contender.scenario
+  return kind === 'capacity'
+    ? capacity(contender, options)
     : withServer(
-        name,
-        scenario,
+        contender,
         options,
-        { play, memory, joins, resumes, arrivals, lobby, stalled, starved }[scenario.kind],
+        { play, memory, joins, resumes, arrivals, lobby, stalled, starved }[kind],
       )
+}
 
-async function withServer(
-  name: ServerName,
-  scenario: Scenario,
-  options: Options,
-  use: Measure,
-): Promise<Figures> {
-  const { arrivals = 0, clients, kind, direct = false } = scenario
-  const later = kind === 'lobby' ? shareOf(clients, WATCHERS) + shareOf(clients, FINDERS) : arrivals
-  const server = await startServer(name, scenario, options.built)
-  let all: Clients | undefined
+/** Lets the clients of all servers play at the same time. Measures the same window of each. */
+export async function measureTogether(
+  contenders: readonly Contender[],
+  { seconds, warmSeconds, built }: Options,
+): Promise<Figures[]> {
+  const all: (Awaited<ReturnType<typeof open>> & { readonly scenario: Scenario })[] = []
   try {
-    all = new Clients(DIALECTS[name], await endpointsOf(server.listening, clients + later, direct))
-    if (server.listening.length > 1) await sleep(CALM_MS)
-    if (kind === 'joins' || kind === 'resumes') await warm(name, server, scenario, options)
-    return await use(server, all, scenario, options)
+    for (const contender of contenders) {
+      const { scenario } = contender
+      const opened = await open(contender, built)
+      all.push({ ...opened, scenario })
+      await opened.clients.join(scenario.clients, scenario.perRoom)
+    }
+    const playing = (time: number) =>
+      all.map(({ server, clients, scenario }) => ({ server, work: () => clients.play(time, scenario) }))
+    const mostNodes = Math.max(...all.map(({ server }) => server.listening.length))
+    await Promise.all(playing(warmSeconds * mostNodes).map(({ work }) => work()))
+    const observed = await observeAll(playing(seconds))
+    return all.map(({ scenario, clients }, i) => figuresOf(scenario, clients, observed[i]!))
   } finally {
-    all?.end()
+    await Promise.all(all.map(({ end }) => end()))
+  }
+}
+
+/** Starts a server, and prepares clients that can connect to it. */
+async function open(contender: Contender, built: boolean) {
+  const { server: name, scenario } = contender
+  const { arrivals = 0, clients: count, kind, direct = false } = scenario
+  const later = kind === 'lobby' ? shareOf(count, WATCHERS) + shareOf(count, FINDERS) : arrivals
+  const server = await startServer(contender, built)
+  try {
+    const endpoints = await endpointsOf(server.listening, count + later, direct)
+    const clients = new Clients(DIALECTS[name], endpoints)
+    if (server.listening.length > 1) await sleep(CALM_MS)
+    const end = async (): Promise<void> => {
+      clients.end()
+      await server.stop()
+    }
+    return { server, clients, end }
+  } catch (error) {
     await server.stop()
+    throw error
+  }
+}
+
+async function withServer(contender: Contender, options: Options, use: Measure): Promise<Figures> {
+  const { server: name, scenario } = contender
+  const { server, clients, end } = await open(contender, options.built)
+  try {
+    if (scenario.kind === 'joins' || scenario.kind === 'resumes') await warm(name, server, scenario, options)
+    return await use(server, clients, scenario, options)
+  } finally {
+    await end()
   }
 }
 
@@ -110,16 +146,34 @@ async function warm(name: ServerName, server: Server, scenario: Scenario, option
 
 /** Runs `work`. Returns what the server has used during it, and the use of the machine. */
 async function observe<T>(server: Server, work: () => Promise<T>) {
-  const before = await server.sample()
+  const [observed] = await observeAll([{ server, work }])
+  return observed!
+}
+
+/** Runs the works of all servers at the same time. Returns what each server has used during it, and the use of the machine. */
+async function observeAll<T>(all: readonly { readonly server: Server; readonly work: () => Promise<T> }[]) {
+  const sampleAll = async () => ({
+    samples: await Promise.all(all.map(({ server }) => server.sample())),
+    othersUs: othersCpuUs(),
+  })
+  const before = await sampleAll()
   const [start, load] = [performance.now(), performance.eventLoopUtilization()]
-  const result = await work()
+  const results = await Promise.all(all.map(({ work }) => work()))
   const seconds = (performance.now() - start) / 1_000
   const busy = performance.eventLoopUtilization(load).utilization
-  const { rooms, ...after } = await server.sample()
-  const used = (name: Exclude<keyof Total, 'rooms' | 'stallMs'>): number => after[name] - before[name]
-  const others = Math.max(0, used('othersCpuUs')) / (1e6 * seconds)
-  return { result, seconds, rooms, used, machine: { busy, others } }
+  const after = await sampleAll()
+  const usedBy = (index: number) => (name: Used) => after.samples[index]![name] - before.samples[index]![name]
+  const ownUs = all.reduce((sum, _, i) => sum + usedBy(i)('cpuUs') + usedBy(i)('redisCpuUs'), 0)
+  const others = Math.max(0, after.othersUs - before.othersUs - ownUs) / (1e6 * seconds)
+  return results.map((result, i) => ({
+    result,
+    seconds,
+    rooms: after.samples[i]!.rooms,
+    used: usedBy(i),
+    machine: { busy, others },
+  }))
 }
+type Used = Exclude<keyof Total, 'rooms' | 'stallMs'>
 type Received = Awaited<ReturnType<Clients['play']>>
 type Observed = Awaited<ReturnType<typeof observe<Received>>>
 
@@ -260,12 +314,13 @@ async function recovery(clients: Clients, scenario: Scenario): Promise<number> {
 }
 
 /** Bisects the number of clients, with a new server for each attempt. */
-async function capacity(name: ServerName, scenario: Scenario, options: Options): Promise<Figures> {
+async function capacity(contender: Contender, options: Options): Promise<Figures> {
+  const { scenario } = contender
   const { perRoom } = scenario
   const warmSeconds = Math.min(options.warmSeconds, CAPACITY_WARM_SECONDS)
   const attempt = async (count: number): Promise<{ figures: Figures; passes: boolean }> => {
-    const sized = { ...scenario, clients: count }
-    const figures = await withServer(name, sized, { ...options, warmSeconds }, play).catch(
+    const sized = { ...contender, scenario: { ...scenario, clients: count } }
+    const figures = await withServer(sized, { ...options, warmSeconds }, play).catch(
       (error: Error): Figures => {
         options.report(error.message)
         return { delivered: 0 }

@@ -2,6 +2,7 @@ import { type ChildProcess, fork, spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
 import { readFileSync } from 'node:fs'
 import { cpus } from 'node:os'
+import { join, resolve } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { redisCpuSeconds, redisInfo } from '../../loadtest/metrics.ts'
 import { asAdmin, startRedisWith } from '../support/redis-server.ts'
@@ -40,6 +41,14 @@ export function installPeers(): void {
   if (status !== 0) throw new Error(`npm ci in ${FOLDER} ended with ${status}`)
 }
 
+/** A server with a kind of load. */
+export interface Contender {
+  readonly server: ServerName
+  readonly scenario: Scenario
+  /** Another checkout whose roomful is measured. Absent: this one. */
+  readonly checkout?: string
+}
+
 /** A server: one process, or several nodes. */
 export type Server = Awaited<ReturnType<typeof startServer>>
 
@@ -50,21 +59,20 @@ export interface Total extends Omit<Sample, 'rooms'> {
   /** CPU time and commands of the server's Redis. 0: it has none. */
   readonly redisCpuUs: number
   readonly commands: number
-  /** CPU time of all processes of the machine except the server, its Redis and this process. */
-  readonly othersCpuUs: number
 }
 
 /**
  * Starts the server of a scenario: its processes on core 0, and the Redis of journals and of several nodes on the core of this process,
  * with the settings of docs/operations.md.
  */
-export async function startServer(name: ServerName, scenario: Scenario, built: boolean) {
+export async function startServer({ server: name, scenario, checkout }: Contender, built: boolean) {
+  const folder = checkout === undefined ? FOLDER : resolve(checkout, 'test/compare')
   const redis = needsRedis(scenario) ? await startRedisWith({ settings: { appendonly: 'yes' } }) : undefined
   /** `ended` rejects when the process has ended. */
   const processes: { readonly child: ChildProcess; readonly ended: Promise<never> }[] = []
   const start = async (_: unknown, index: number): Promise<Listening> => {
     const settings: Settings = { ...scenario, index, built, ...(redis && { redisUrl: redis.url }) }
-    const file = `${FOLDER}servers/${name}.${name === 'roomful' ? 'ts' : 'js'}`
+    const file = join(folder, 'servers', `${name}.${name === 'roomful' ? 'ts' : 'js'}`)
     const child = fork(file, [JSON.stringify(settings)], {
       ...(built
         ? { execPath: SERVER_NODE, execArgv: ['--disable-warning=ExperimentalWarning'] }
@@ -97,7 +105,6 @@ export async function startServer(name: ServerName, scenario: Scenario, built: b
     const cpuUs = sum('cpuUs')
     const info = redis && (await asAdmin(redis.url, redisInfo))
     const redisCpuUs = info ? 1e6 * redisCpuSeconds(info) : 0
-    const { user, system } = process.cpuUsage()
     return {
       cpuUs,
       rssBytes: sum('rssBytes'),
@@ -107,7 +114,6 @@ export async function startServer(name: ServerName, scenario: Scenario, built: b
       rooms: all.map(({ rooms }) => rooms),
       redisCpuUs,
       commands: Number(info?.get('total_commands_processed') ?? 0),
-      othersCpuUs: machineCpuUs() - cpuUs - redisCpuUs - user - system,
     }
   }
   try {
@@ -120,6 +126,9 @@ export async function startServer(name: ServerName, scenario: Scenario, built: b
   }
 }
 
-/** Returns the CPU time of all processes without interrupts, because this load causes most network interrupts. */
-const machineCpuUs = (): number =>
-  cpus().reduce((sum, { times: { user, nice, sys } }) => sum + 1_000 * (user + nice + sys), 0)
+/** Returns the CPU time of all other processes, without interrupts, because this load causes most network interrupts. */
+export function othersCpuUs(): number {
+  const all = cpus().reduce((sum, { times: { user, nice, sys } }) => sum + 1_000 * (user + nice + sys), 0)
+  const { user, system } = process.cpuUsage()
+  return all - user - system
+}

@@ -51,8 +51,14 @@ export const line = (figures: Figures): string =>
     figures[name] === undefined ? [] : [`${title} ${text(figures[name])}`],
   ).join(' · ')
 
-/** Returns the medians of all runs of a server. `problems`: messages of the failed runs. */
-export function rowOf(name: string, runs: readonly Figures[], problems: readonly string[]) {
+/** Returns the medians of all runs of a server. A run without figures has failed, for one of the `problems`. `first`: the first row of its server. */
+export function rowOf(
+  name: string,
+  first: string,
+  all: readonly (Figures | undefined)[],
+  problems: readonly string[],
+) {
+  const runs = all.filter((run) => run !== undefined)
   const names = new Set(runs.flatMap((run) => Object.keys(run) as FigureName[]))
   const valuesOf = (each: FigureName): number[] => runs.flatMap((run) => run[each] ?? [])
   const medians = [...names].map((each) => [each, quantile(valuesOf(each), 0.5)])
@@ -61,28 +67,38 @@ export function rowOf(name: string, runs: readonly Figures[], problems: readonly
     ...(runs.some(({ busy = 0 }) => busy > BUSY) ? ['the generator was the bottleneck'] : []),
     ...new Set(problems),
   ]
-  return { name, figures: Object.fromEntries(medians) as Figures, runs, remarks }
+  return { name, first, figures: Object.fromEntries(medians) as Figures, runs: all, remarks }
 }
 type Row = ReturnType<typeof rowOf>
 
-/** Returns the cells of a table, with its head first. The last two columns are the cost relative to the base row, and remarks. */
-function cellsOf({ scenario, rows }: Comparison): string[][] {
-  const first = scenario.against?.[0]?.name ?? (scenario.kind === 'lobby' ? 'colyseus' : 'bare')
-  const base = rows.find(({ name }) => name === first)
+/** Returns the ratio of two rows: the median of the ratios of each round, with the smallest and the largest. */
+function ratioOf(one: Row, base: Row): string {
+  const ratios = (['cost', 'finding', 'live', 'further'] as const).flatMap((name) => {
+    const all = one.runs.flatMap((run, round) => {
+      const [over, under] = [run?.[name], base.runs[round]?.[name]]
+      return over === undefined || under === undefined ? [] : over / under
+    })
+    const [median, least, most] = [quantile(all, 0.5), Math.min(...all), Math.max(...all)]
+    if (all.length < 2 || one === base) return all.length === 0 ? [] : median.toFixed(2)
+    return `${median.toFixed(2)} (${least.toFixed(2)}–${most.toFixed(2)})`
+  })
+  return ratios.join(' and ') || NONE
+}
+
+/** Returns the cells of a table, with its head first. The last columns are the cost relative to other rows, and remarks. */
+function cellsOf({ scenario: { against }, rows }: Comparison): string[][] {
   const columns = COLUMNS.filter(({ name }) => rows.some(({ figures }) => figures[name] !== undefined))
-  const ratio = ({ figures }: Row): string =>
-    (['cost', 'finding', 'live', 'further'] as const)
-      .flatMap((name) => {
-        const [one, other] = [figures[name], base?.figures[name]]
-        return one === undefined || other === undefined ? [] : (one / other).toFixed(2)
-      })
-      .join(' and ') || NONE
+  const find = (wanted: string): Row[] => rows.filter(({ name }) => name === wanted)
+  const bases = ['bare', 'colyseus', 'before'].flatMap(find)
+  // Beside other scenarios, each row is relative to the first scenario on its own server.
+  const basesOf = ({ first }: Row): Row[] => (against ? find(first) : bases)
+  const titles = against ? [against[0]!.name] : bases.map(({ name }) => name)
   return [
-    ['', ...columns.map(({ title }) => title), `× ${base?.name ?? NONE}`, ''],
+    ['', ...columns.map(({ title }) => title), ...titles.map((title) => `× ${title}`), ''],
     ...rows.map((row) => [
       row.name,
       ...columns.map(({ name, text }) => (row.figures[name] === undefined ? NONE : text(row.figures[name]))),
-      ratio(row),
+      ...basesOf(row).map((base) => ratioOf(row, base)),
       row.remarks.join('; '),
     ]),
   ]
