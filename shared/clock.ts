@@ -27,11 +27,12 @@ export const systemClock: Clock = {
 }
 
 /**
- * Interval, in milliseconds of the wall clock, of the moments at which nodes send collected messages. Rooms flush at every second one. Nodes with
+ * Interval, in milliseconds of the wall clock, of the moments at which rooms flush, and before which nodes send collected inputs. Nodes with
  * synchronized clocks do so at the same moment, so each reads the messages of several nodes in one wake-up. The intervals of the usual
- * rates of rooms (10, 20, 30, 60 per second) are multiples of it.
+ * rates of rooms (10, 20, 30, 60 per second) are multiples of it. With half of it, an update costs 4 to 7 % more CPU. With 25 ms, it costs
+ * 1 % less, but the rooms of a moment wait longer for each other.
  */
-export const MOMENT_MS = 1000 / 120
+export const MOMENT_MS = 1000 / 60
 
 /**
  * Returns the milliseconds until a multiple of `everyMs` on the monotonic clock that is at least `leastMs` away. Regular work of a process

@@ -81,15 +81,16 @@ function parts() {
       await nextTurn()
     }
   }
-  return { clock, store, line, logged, node, endTurn, elapse }
+  const advanceBeyondMoment = () => clock.advance(MOMENT_MS - (clock.now() % MOMENT_MS) + 0.01)
+  return { clock, store, line, logged, node, endTurn, elapse, advanceBeyondMoment }
 }
 
 describe('links between nodes', () => {
-  it('transport messages in order: after a pause without delay, and inputs just after the next moment, in one envelope', async () => {
-    const { node, line, clock, endTurn } = parts()
+  it('transport messages in order: after a pause without delay, and later inputs 3 ms before the next moment, in one envelope', async () => {
+    const { node, line, clock, endTurn, advanceBeyondMoment } = parts()
     const a = await node('node_a')
     const b = await node('node_b')
-    clock.advance(MOMENT_MS - (clock.now() % MOMENT_MS) + 0.01)
+    advanceBeyondMoment()
     a.links.send('node_b', about('one'), 'input')
     a.links.send('node_b', about('two'), 'input')
     await nextTurn()
@@ -101,10 +102,10 @@ describe('links between nodes', () => {
       a.links.send('node_b', about(`three ${i}`), 'input')
       await nextTurn()
     }
-    clock.advance(MOMENT_MS - 4.6)
+    clock.advance(MOMENT_MS - 3 - 4.5 - 0.1)
     await nextTurn()
     expect(line.envelopes).toHaveLength(1)
-    clock.advance(1.2)
+    clock.advance(0.1)
     await nextTurn()
     expect(b.heard.slice(2)).toEqual([0, 1, 2, 3, 4].map((i) => `node_a: three ${i}`))
     expect(line.envelopes).toHaveLength(2)
@@ -139,22 +140,22 @@ describe('links between nodes', () => {
     expect(b.heard).toContain('node_a: five')
   })
 
-  it('send inputs together with the updates of the next moment', async () => {
-    const { node, line, clock, endTurn } = parts()
+  it('send updates at the end of their turn, also right after inputs', async () => {
+    const { node, line, clock, endTurn, advanceBeyondMoment } = parts()
     const a = await node('node_a')
     const b = await node('node_b')
-    clock.advance(MOMENT_MS - (clock.now() % MOMENT_MS) + 0.01)
+    advanceBeyondMoment()
     a.links.send('node_b', about('update 1'), 'update')
     await endTurn(0)
-    clock.advance(3)
+    clock.advance(5)
     a.links.send('node_b', about('input'), 'input')
-    clock.advance(MOMENT_MS - 4)
+    clock.advance(MOMENT_MS - 5)
     await nextTurn()
-    expect(line.envelopes).toHaveLength(1)
+    expect(line.envelopes).toHaveLength(2)
     a.links.send('node_b', about('update 2'), 'update')
     a.links.send('node_b', about('update 3'), 'update')
     await endTurn(0)
-    expect(line.envelopes).toHaveLength(2)
+    expect(line.envelopes).toHaveLength(3)
     expect(b.heard).toEqual(['update 1', 'input', 'update 2', 'update 3'].map((text) => `node_a: ${text}`))
   })
 

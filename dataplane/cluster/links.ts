@@ -37,13 +37,13 @@ interface Receiver {
 /**
  * Minimum time between two sends, in milliseconds. A send takes all messages that have collected; after a longer pause it happens at the end of
  * the turn. One envelope costs both nodes about 100 µs of CPU, however small it is. `awaited`: a client waits for the message. `update`: the
- * other rooms of the same moment flush within this time. `input`: the message waits for a flush at the other node anyway, so it leaves with the
- * updates of the next moment, or just after it.
+ * other rooms of the same moment flush within this time. `input`: the message waits for a flush at the other node anyway, so it leaves
+ * `LEAD_MS` before the next moment.
  */
-const GATHER_MS = { awaited: 1, update: MOMENT_MS / 2, input: MOMENT_MS } as const
+const GATHER_MS = { awaited: 1, update: 2, input: MOMENT_MS } as const
 type Urgency = keyof typeof GATHER_MS
-/** Time after a moment until its updates have left. */
-const FLUSHED_MS = 1
+/** Time before a moment at which inputs leave, so that they are at the other node when its rooms flush. */
+const LEAD_MS = 3
 /**
  * A shorter wait is skipped: timers have a minimum of one millisecond, and a client that waits for each ack would be delayed by its previous
  * message.
@@ -180,7 +180,7 @@ export class NodeLinks {
     const pauseMs = this.#sentAt + ms - clock.monotonic()
     const leftMs =
       ms === MOMENT_MS && pauseMs > 0
-        ? MOMENT_MS - ((clock.monotonic() + this.#wallAtZero) % MOMENT_MS) + FLUSHED_MS
+        ? MOMENT_MS - ((clock.monotonic() + this.#wallAtZero + LEAD_MS) % MOMENT_MS)
         : pauseMs
     this.#cancelGathering?.()
     this.#cancelGathering = undefined

@@ -1,7 +1,6 @@
 import type { Clock } from '../../shared/clock.ts'
 import type { Codec } from '../../shared/protocol/codec.ts'
 import type { Subprotocol } from '../../shared/protocol/messages.ts'
-import type { Random } from '../../shared/random.ts'
 import type { Additions } from './additions.ts'
 import type { AdmissionNeeds } from './admission.ts'
 import type { AttachmentNeeds } from './attachments.ts'
@@ -32,7 +31,8 @@ interface LoopNeeds {
   /** Returns the additions of a claimed room. `mayAct`: whether this node is certainly the room's owner now. */
   additions(room: ClaimedRoom, mayAct: () => boolean): Additions
   readonly clock: Clock
-  readonly random: Random
+  /** Returns where in an interval of its rate the next room flushes and ticks: 0 to 1. */
+  phase(): number
   readonly loopShare: LoopShare
   readonly load: NodeLoad
   readonly codecs: ReadonlyMap<Subprotocol, Codec>

@@ -49,8 +49,6 @@ export interface RoomView<Core = RoomCore> {
     /** When this node last owned the released room, milliseconds since 1970. */
     readonly ownedAt: number
   }
-  /** 0–1: where in an interval the room does its work. */
-  readonly phase: number
   /** Runs work in the time of the room, and fulfils its wishes. */
   timed<T>(run: () => T): T
   /** The observer keeps the room no longer awake, or has failed to. */

@@ -34,8 +34,15 @@ type Made =
   | 'limits'
   | 'loopShare'
   | 'newer'
+  | 'phase'
   | 'scheduler'
 type Defaulted = 'revealFailures' | 'tracer'
+
+/**
+ * Up to this number of rooms, all flush at the same moments: a node with little load wakes up less often. The flushes of 16 rooms with 25 members take
+ * about 6 ms.
+ */
+const TOGETHER = 16
 
 /** Options of a host. By default there are no traces and no watchdog, and players do not see what failing room logic threw. */
 interface RoomHostOptions extends Omit<SlotNeeds, Made | Defaulted> {
@@ -98,6 +105,7 @@ export class RoomHost {
       limits,
       scheduler,
       loopShare: new LoopShare(clock, defer, this.code),
+      phase: () => (this.rooms.size > TOGETHER ? options.random.float() : 0),
       codecs: new Map(options.codecs.map((codec) => [codec.subprotocol, codec])),
       format: new JournalFormat(),
       historyBudget: new HistoryBudget(limits.historyBytes, metrics.historyDropped),

@@ -91,8 +91,6 @@ export class Room {
   /** The observer of each feature of the node. Undefined: the room type does not use the feature. */
   #observers: readonly (RoomObserver | undefined)[] = []
   readonly #frames: RoomFrames
-  /** 0–1: where in an interval this room flushes and ticks. */
-  readonly #phase: number
   readonly #idle: Timer
   readonly #ticks: TickTimer
   /** Fires when the next row of a table is due. */
@@ -143,7 +141,7 @@ export class Room {
     this.#inbox = inbox
     this.#late = new Inbox(limits.waitingMessages)
     this.#actsSince = clock.monotonic()
-    this.#phase = needs.random.float()
+    const phase = needs.phase()
     const frames = new RoomFrames(roomIdOf(address), needs.codecs, {
       hidesMembers: definition.hidesMembers,
       showsSpectators: showsSpectatorsOf(definition),
@@ -173,7 +171,7 @@ export class Room {
     this.#idle = scheduler.timer(() => this.#endIfIdle())
     // If a tick did not return under an earlier owner, the first tick is left out.
     let skip = code.suspects.hung(turnOf(core, 'onTick'))
-    this.#ticks = new TickTimer(needs, this.#phase, () => {
+    this.#ticks = new TickTimer(needs, phase, () => {
       if (!skip && !this.#share.pauses && !this.#waitsToEnd && this.#mayAct())
         this.#timed(() => this.#turns.tick())
       skip = false
@@ -181,7 +179,7 @@ export class Room {
     this.#timers = scheduler.timer(() => this.#fireDue())
     const waits = core.memberships.size > 0 && core.tables.due !== undefined && core.tables.due <= clock.now()
     this.#timersFrom = waits ? this.#actsSince + OVERDUE_WAIT_MS : Number.NEGATIVE_INFINITY
-    this.#flushes = new FlushTimer(needs, this.#phase, () => this.#flush())
+    this.#flushes = new FlushTimer(needs, phase, () => this.#flush())
     this.#share = new RoomShare(needs, () => this.handleInbox())
     const since = begin.epoch < fence.epoch ? 'claimed' : 'made'
     this.#follow(definition, since)
@@ -307,7 +305,6 @@ export class Room {
       core: this.core,
       delivery: this.delivery,
       record: this.#record,
-      phase: this.#phase,
       timed: (run) => this.#timed(run),
       progressed: () => this.#progressed(),
     }

@@ -312,16 +312,10 @@ export interface NodeLoad {
 }
 
 /**
- * Minimum time between two phases of rooms with the same rate, in milliseconds. With half of it, an update costs 4 to 7 % more CPU. With 25 ms,
- * it costs 1 % less, but the rooms of a phase wait longer for each other.
- */
-const PHASE_MS = 2 * MOMENT_MS
-
-/**
  * A rate with absolute deadlines. Time is divided into slots of equal length. The slots of a room start at one of several phases, so that
- * rooms do not all work at the same moment, and nothing drifts. Phases are `PHASE_MS` or a little more apart: rooms with the same phase
- * wake the process once, find code and data in the caches, and share a write to the store and to each other node. On a node that slows down, the slots of all rooms are
- * longer by the same factor.
+ * the rooms of a busy node do not all work at the same moment, and nothing drifts. Phases are `MOMENT_MS` or a little more apart: rooms with
+ * the same phase wake the process once, find code and data in the caches, and share a write to the store and to each other node. On a node
+ * that slows down, the slots of all rooms are longer by the same factor.
  */
 class FixedRate {
   readonly #pacing: Pacing
@@ -341,7 +335,7 @@ class FixedRate {
   set(perSecond: number): void {
     this.#intervalMs = perSecond > 0 ? 1000 / perSecond : 0
     if (this.#intervalMs === 0) return
-    const phases = Math.max(1, Math.floor(this.#intervalMs / PHASE_MS + 1e-9))
+    const phases = Math.max(1, Math.floor(this.#intervalMs / MOMENT_MS + 1e-9))
     const { wallAtZero } = this.#pacing.scheduler
     this.#phase =
       Math.floor(this.#share * phases) / phases - (wallAtZero % this.#intervalMs) / this.#intervalMs

@@ -9,7 +9,7 @@ import { type Listening, mapOf } from './servers/served.ts'
 
 /** Number of clients that connect at the same time. More with direct nodes, where a client mostly waits for its `move`. */
 const CONNECTING = { known: 128, rerouted: 500 }
-/** One of this many clients measures round trips. */
+/** One of this many clients measures round trips. It is not the first of its room, whose node has the room. */
 const SAMPLED = 20
 /** A round trip that is open at the end of a window, for longer than this, counts with its time so far. */
 const OVERDUE_MS = 200
@@ -159,7 +159,7 @@ export class Clients {
       updates: 0,
       sent: 0,
       sample:
-        number % SAMPLED === 0
+        number % SAMPLED === SAMPLED - 1
           ? { x: MARKS[0], bytes: this.#dialect.mark(MARKS[0]), since: undefined }
           : undefined,
     }
