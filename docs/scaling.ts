@@ -20,25 +20,25 @@ interface Measured {
 
 const ALONE: Measured = {
   nodes: 1,
-  cpu: 12.9,
-  redis: 0.06,
-  commands: 16,
+  cpu: 12.2,
+  redis: 0.07,
+  commands: 36,
   crossing: 0,
   delivered: 100,
-  p50: 32,
-  p99: 74,
+  p50: 31,
+  p99: 57,
 }
 const BUS: readonly Measured[] = [
   ALONE,
-  { nodes: 2, cpu: 18.6, redis: 0.31, commands: 705, crossing: 51, delivered: 100, p50: 31, p99: 67 },
-  { nodes: 4, cpu: 24.8, redis: 0.42, commands: 3_150, crossing: 73, delivered: 100, p50: 40, p99: 108 },
-  { nodes: 8, cpu: 27.6, redis: 0.72, commands: 4_550, crossing: 90, delivered: 93, p50: 105, p99: 224 },
+  { nodes: 2, cpu: 13.2, redis: 0.31, commands: 667, crossing: 49, delivered: 100, p50: 32, p99: 58 },
+  { nodes: 4, cpu: 17.6, redis: 0.73, commands: 3_337, crossing: 73, delivered: 100, p50: 27, p99: 53 },
+  { nodes: 8, cpu: 24.3, redis: 1, commands: 8_356, crossing: 84, delivered: 99, p50: 40, p99: 211 },
 ]
 const DIRECT: readonly Measured[] = [
   ALONE,
-  { nodes: 2, cpu: 16.5, redis: 0.19, commands: 57, crossing: 0, delivered: 100, p50: 26, p99: 51 },
-  { nodes: 4, cpu: 23.4, redis: 0.25, commands: 547, crossing: 1.4, delivered: 99, p50: 28, p99: 108 },
-  { nodes: 8, cpu: 26, redis: 0.32, commands: 751, crossing: 1.1, delivered: 97, p50: 32, p99: 152 },
+  { nodes: 2, cpu: 12.5, redis: 0.12, commands: 354, crossing: 0, delivered: 100, p50: 32, p99: 53 },
+  { nodes: 4, cpu: 15.6, redis: 0.35, commands: 554, crossing: 2.8, delivered: 100, p50: 40, p99: 59 },
+  { nodes: 8, cpu: 14.9, redis: 0.38, commands: 1_325, crossing: 1.3, delivered: 100, p50: 34, p99: 55 },
 ]
 
 export function measuredTable(): string {

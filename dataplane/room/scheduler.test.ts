@@ -250,7 +250,7 @@ describe('rooms', () => {
     })
 
     it.each([
-      { rooms: 16, moments: 1 },
+      { rooms: 8, moments: 1 },
       { rooms: 40, moments: 3 },
     ])('flushes $rooms rooms at $moments moments', async ({ rooms, moments }) => {
       const bench = new RoomBench([clockwork(20, 20)])
