@@ -484,7 +484,7 @@ class Cluster implements RedisCluster {
 const MASTER_NAME = 'games'
 /** Time without an answer after which the master counts as dead, milliseconds. */
 const DOWN_AFTER_MS = 400
-/** Longer than a failover that the Sentinels give up. */
+/** Time after which a failover is asked for again. The Sentinels give up earlier, after their `failover-timeout`. */
 const FAILOVER_AGAIN_MS = 5000
 
 /** A real master of one test, with replicas and Sentinels. They store no data on disk. */
@@ -583,7 +583,7 @@ class SentinelSet implements RedisSentinel {
     let askAt = 0
     await until('the Sentinels promote another master', async () => {
       if ((await this.master()) !== before) return true
-      // On a busy machine, a failover takes longer than `failover-timeout`. The Sentinels give up, and do not repeat it.
+      // On a busy machine the Sentinels may give up a failover. They do not start it again by themselves.
       if (performance.now() >= askAt) {
         askAt = performance.now() + FAILOVER_AGAIN_MS
         await this.#ask('FAILOVER')

@@ -60,7 +60,8 @@ export class SavedRooms implements RoomFeature {
   observe(room: RoomView, { save }: RoomDefinition, since: Since): RoomObserver | undefined {
     if (!save) return undefined
     const saves = new RoomSaves(room.core, save, this.#needs, () => room.progressed())
-    // The earlier owner may not have saved the room. The save also gives the database the epoch of this owner. A node may take over many rooms at once.
+    // The earlier owner may not have saved the room. The save also gives the database the epoch of this owner. At
+    // a random time, because a node may take over many rooms at once.
     if (since === 'claimed') saves.changed(this.#needs.random.float())
     return saves
   }
